@@ -1,0 +1,2 @@
+//! to be written
+pub struct LambdaTarget; pub struct LambdaTargetOptions;

@@ -1,0 +1,107 @@
+//! Handlers: what is done with the records.
+//!
+//! A handler gets one [`Batch`] of one shard at a time, in order. It says that all of it is done, or
+//! fails, or names the records that failed; a panic is caught and counts as a failure. See
+//! [`Handler`] for what each means for the checkpoint.
+
+mod batch;
+mod count;
+mod each;
+mod jsonl;
+mod lambda;
+
+pub use batch::{Batch, BatchParts};
+pub use count::Count;
+pub use each::{Each, each};
+pub use jsonl::Jsonl;
+pub use lambda::{LambdaTarget, LambdaTargetOptions};
+
+use std::future::Future;
+
+use async_trait::async_trait;
+
+use crate::record::SequenceNumber;
+
+/// What a handler made of a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Handled {
+    /// All of it is done.
+    #[default]
+    All,
+    /// These records failed (`batchItemFailures` of Lambda's event source mapping). The checkpoint
+    /// moves to just before the first of them; it and all that follow are tried again.
+    Failed(Vec<SequenceNumber>),
+}
+
+/// Why a handler failed. Anything that can be shown makes one: `Err("no such table")?`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct HandlerError(String);
+
+impl HandlerError {
+    /// A failure with this text. Payloads have no place in it: it is logged.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+/// Does something with batches of records.
+///
+/// A closure from [`Batch`] to a future of `()`, or of a `Result` of `()` or [`Handled`] with any
+/// error that can be shown, is a handler.
+///
+/// - Batches of one shard come one at a time and in order; batches of different shards come at the
+///   same time.
+/// - After an error or a panic the checkpoint moves to what [`Batch::done_to`] has named, and the
+///   rest of the batch is tried again, with backoff, until it is done or the run ends.
+/// - The future may be dropped at any await: when the lease is lost, and shortly before the run's
+///   deadline. A record may then be handled again by another run (delivery is at-least-once).
+/// - A handler that blocks its thread delays its shard; it delays renewals only if it blocks all of
+///   the runtime's worker threads.
+#[async_trait]
+pub trait Handler: Send + Sync + 'static {
+    /// Does something with `batch`.
+    ///
+    /// # Errors
+    /// If the batch, or what [`Batch::done_to`] has not named of it, must be tried again.
+    async fn handle(&self, batch: Batch) -> Result<Handled, HandlerError>;
+}
+
+/// What a closure may return to be a handler.
+pub trait IntoHandled {
+    /// As a handler's result.
+    ///
+    /// # Errors
+    /// If the value is an error.
+    fn into_handled(self) -> Result<Handled, HandlerError>;
+}
+
+impl IntoHandled for () {
+    fn into_handled(self) -> Result<Handled, HandlerError> {
+        Ok(Handled::All)
+    }
+}
+
+impl IntoHandled for Handled {
+    fn into_handled(self) -> Result<Handled, HandlerError> {
+        Ok(self)
+    }
+}
+
+impl<T: IntoHandled, E: std::fmt::Display> IntoHandled for Result<T, E> {
+    fn into_handled(self) -> Result<Handled, HandlerError> {
+        self.map_err(|error| HandlerError::new(error.to_string()))?.into_handled()
+    }
+}
+
+#[async_trait]
+impl<F, Fut> Handler for F
+where
+    F: Fn(Batch) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: IntoHandled> + Send,
+{
+    async fn handle(&self, batch: Batch) -> Result<Handled, HandlerError> {
+        self(batch).await.into_handled()
+    }
+}

@@ -1,0 +1,258 @@
+//! The lease protocol: what each write requires, and what a refusal means.
+//!
+//! A write may be applied and its reply lost; whoever tries again then finds the condition broken by
+//! his own write. So a refusal is judged by the row as it is (SPEC §3):
+//!
+//! | the row shows | meaning |
+//! |---|---|
+//! | our owner id and the values we wrote | the write was applied |
+//! | our owner id and another counter | an earlier attempt of ours landed late: take its counter and write again |
+//! | another owner, no owner, or no row | the lease is lost |
+//!
+//! A lease counts from the moment its write was *sent*: each function here reads the time once,
+//! before it writes, and the caller must too.
+
+use super::row::can_take;
+use super::{Change, Checkpoint, Condition, Edit, LEASE_DURATION, LeaseKey, LeaseStore, OwnerId};
+use super::{ReleasePlan, Row, Standing, StoreError, StoreErrorKind, Update};
+use crate::time::Timestamp;
+
+/// How often one call writes anew because its own earlier attempt got in its way. Each attempt that
+/// is still in flight can do that once; a caller has rarely two of them.
+const REWRITES: usize = 4;
+
+/// A lease that this owner holds, as far as it knows.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    key: LeaseKey,
+    owner: OwnerId,
+    counter: Option<u64>,
+    checkpoint: Option<Checkpoint>,
+    releases_at: Option<Timestamp>,
+}
+
+impl Lease {
+    /// The row that the lease is on.
+    pub fn key(&self) -> &LeaseKey {
+        &self.key
+    }
+
+    /// Who holds it.
+    pub fn owner(&self) -> &OwnerId {
+        &self.owner
+    }
+
+    /// The checkpoint that the row had when this owner last saw it.
+    pub fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.checkpoint.as_ref()
+    }
+
+    fn saw(&mut self, row: &Row) {
+        self.counter = row.counter;
+        self.checkpoint.clone_from(&row.checkpoint);
+    }
+}
+
+/// A shard that was taken.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The lease.
+    pub lease: Lease,
+    /// The row as the reply to the acquire shows it: the only source of a position.
+    pub row: Row,
+    /// Whether it was taken from an owner whose lease had run out.
+    pub had_expired: bool,
+}
+
+/// What came of an attempt to take a shard.
+#[derive(Clone, Debug)]
+pub enum Acquire {
+    /// It is ours.
+    Taken(Box<Taken>),
+    /// Somebody else holds it; the row as it is.
+    Held(Option<Row>),
+}
+
+/// What came of a write by an owner.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Hold {
+    /// It was applied; the row as it is now.
+    Kept(Box<Row>),
+    /// The lease is lost (or, for a release, was given up already). Nothing was written.
+    Lost(Option<Box<Row>>),
+}
+
+/// Takes a shard, if it can be taken (LEASES.md), and announces when it will be given back.
+///
+/// The write carries the counter of the look, so that it cannot land on a lease that was taken and
+/// given up since; if only the counter has moved and the row can still be taken, it is tried again
+/// with the new one.
+///
+/// # Errors
+/// If the outcome is not known, or the store cannot be used. A take that landed unseen is found by
+/// the next look: the row then shows this owner, who may take it.
+pub async fn acquire<S: LeaseStore + ?Sized>(
+    store: &S,
+    key: &LeaseKey,
+    owner: &OwnerId,
+    seen: Option<&Row>,
+    releases_at: Option<Timestamp>,
+) -> Result<Acquire, StoreError> {
+    let mut seen = seen.cloned();
+    for _ in 0..REWRITES {
+        let now = store.now();
+        let counter = seen.as_ref().and_then(|row| row.counter);
+        let change = Change {
+            owner: Edit::Set(owner.clone()),
+            expiry: Edit::Set(now + LEASE_DURATION),
+            counter: Edit::Set(next(counter)),
+            release: Edit::Set(ReleasePlan { owner: owner.clone(), at: releases_at }),
+            claim: Edit::Remove,
+            ..Change::default()
+        };
+        let condition = Condition::Free { owner: owner.clone(), now, counter };
+        let row = match store.update(key, &condition, &change).await? {
+            Update::Applied(row) => row,
+            Update::Refused(Some(row)) if change.shown_by(&row) => row,
+            Update::Refused(found) => {
+                let moved = found.as_ref().and_then(|row| row.counter) != counter;
+                if moved && can_take(found.as_ref(), owner, now) {
+                    seen = found;
+                    continue;
+                }
+                return Ok(Acquire::Held(found));
+            }
+        };
+        let had_expired = seen.is_some_and(|row| row.owner.is_some_and(|found| found != *owner));
+        let mut lease = Lease {
+            key: key.clone(),
+            owner: owner.clone(),
+            counter: None,
+            checkpoint: None,
+            releases_at,
+        };
+        lease.saw(&row);
+        return Ok(Acquire::Taken(Box::new(Taken { lease, row, had_expired })));
+    }
+    Err(contended(key))
+}
+
+/// Renews a lease by [`LEASE_DURATION`] and stores `standing`, in one write.
+///
+/// # Errors
+/// If the outcome is not known, the store cannot be used, or the checkpoint would move back. An
+/// error is not a refusal: the lease may still be held.
+pub async fn renew<S: LeaseStore + ?Sized>(
+    store: &S,
+    lease: &mut Lease,
+    standing: &Standing,
+) -> Result<Hold, StoreError> {
+    let expiry = Edit::Set(store.now() + LEASE_DURATION);
+    write(store, lease, standing, |lease, change| Change {
+        expiry: expiry.clone(),
+        release: Edit::Set(ReleasePlan { owner: lease.owner.clone(), at: lease.releases_at }),
+        ..change
+    })
+    .await
+}
+
+/// Stores `standing` and leaves the expiry as it is.
+///
+/// # Errors
+/// As [`renew`].
+pub async fn checkpoint<S: LeaseStore + ?Sized>(
+    store: &S,
+    lease: &mut Lease,
+    standing: &Standing,
+) -> Result<Hold, StoreError> {
+    write(store, lease, standing, |_, change| change).await
+}
+
+/// Stores the last `standing` and gives the shard back, in one write.
+///
+/// A refused release is done unless this owner still holds the row: [`Hold::Lost`] says that the row
+/// shows somebody else's work since.
+///
+/// # Errors
+/// As [`renew`].
+pub async fn release<S: LeaseStore + ?Sized>(
+    store: &S,
+    lease: &mut Lease,
+    standing: &Standing,
+) -> Result<Hold, StoreError> {
+    write(store, lease, standing, |_, change| Change {
+        owner: Edit::Remove,
+        expiry: Edit::Remove,
+        release: Edit::Remove,
+        ..change
+    })
+    .await
+}
+
+/// A write by the owner: applied only while it holds the row and nobody has written to it since.
+async fn write<S: LeaseStore + ?Sized>(
+    store: &S,
+    lease: &mut Lease,
+    standing: &Standing,
+    complete: impl Fn(&Lease, Change) -> Change + Send,
+) -> Result<Hold, StoreError> {
+    for _ in 0..REWRITES {
+        let stored = Change {
+            counter: Edit::Set(next(lease.counter)),
+            checkpoint: moved(lease, standing)?,
+            checkpoint_at: standing.checkpoint_at.into(),
+            ..Change::default()
+        };
+        let change = complete(lease, stored);
+        let condition = Condition::Held { owner: lease.owner.clone(), counter: lease.counter };
+        match store.update(&lease.key, &condition, &change).await? {
+            Update::Applied(row) => {
+                lease.saw(&row);
+                return Ok(Hold::Kept(Box::new(row)));
+            }
+            Update::Refused(Some(row)) => {
+                let given_back = matches!(change.owner, Edit::Remove) && row.owner.is_none();
+                let ours = row.is_owned_by(&lease.owner);
+                if (ours || given_back) && change.shown_by(&row) {
+                    lease.saw(&row);
+                    return Ok(Hold::Kept(Box::new(row)));
+                }
+                if !ours {
+                    return Ok(Hold::Lost(Some(Box::new(row))));
+                }
+                lease.saw(&row);
+            }
+            Update::Refused(None) => return Ok(Hold::Lost(None)),
+        }
+    }
+    Err(contended(&lease.key))
+}
+
+/// The checkpoint to write: only one that is further than the row's. A checkpoint never moves back
+/// and never replaces `SHARD_END`.
+fn moved(lease: &Lease, standing: &Standing) -> Result<Edit<Checkpoint>, StoreError> {
+    let Some(checkpoint) = &standing.checkpoint else { return Ok(Edit::Leave) };
+    match &lease.checkpoint {
+        Some(stored) if checkpoint < stored => Err(StoreError::new(
+            StoreErrorKind::Row,
+            format!(
+                "the checkpoint of {} would move back from {stored} to {checkpoint}: nothing was \
+                 written; was the row changed by hand while {} held it?",
+                lease.key, lease.owner
+            ),
+        )),
+        Some(stored) if checkpoint == stored => Ok(Edit::Leave),
+        _ => Ok(Edit::Set(checkpoint.clone())),
+    }
+}
+
+fn next(counter: Option<u64>) -> u64 {
+    counter.map_or(1, |counter| counter.wrapping_add(1))
+}
+
+fn contended(key: &LeaseKey) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        format!("the row {key} changed under each of {REWRITES} writes in a row; trying again later"),
+    )
+}
