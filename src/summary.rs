@@ -4,8 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use crate::record::SequenceNumber;
-
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -137,6 +135,10 @@ pub struct Summary {
     pub lost: u64,
     /// Shards left to others.
     pub left: u64,
+    /// A handler call blocks its thread and cannot be cancelled: its shard was not released, and the
+    /// process must end.
+    #[serde(skip)]
+    pub stuck: bool,
     /// The shards. For streams of more than 100 shards those that did nothing are only counted.
     pub shards: Vec<ShardSummary>,
 }
@@ -146,12 +148,4 @@ impl Summary {
     pub fn failed(&self) -> impl Iterator<Item = &ShardSummary> {
         self.shards.iter().filter(|shard| shard.outcome == Outcome::Failed)
     }
-}
-
-/// What a shard's reader and handler did, as the shard's worker reports it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Work {
-    pub(crate) records: u64,
-    pub(crate) behind_ms: Option<u64>,
-    pub(crate) last: Option<SequenceNumber>,
 }

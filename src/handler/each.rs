@@ -43,7 +43,7 @@ where
         for (index, record) in batch.iter().enumerate() {
             match self.0(record.clone()).await.into_handled()? {
                 Handled::All => batch.done_to(index + 1),
-                failed @ Handled::Failed(_) => return Ok(failed),
+                cut_short => return Ok(cut_short),
             }
         }
         Ok(Handled::All)

@@ -7,13 +7,16 @@
 mod batch;
 mod count;
 mod each;
+mod encoded;
 mod jsonl;
 mod lambda;
+#[cfg(test)]
+mod testing;
 
 pub use batch::{Batch, BatchParts};
 pub use count::Count;
 pub use each::{Each, each};
-pub use jsonl::Jsonl;
+pub use jsonl::{Jsonl, JsonlOutput};
 pub use lambda::{LambdaTarget, LambdaTargetOptions};
 
 use std::future::Future;
@@ -32,6 +35,9 @@ pub enum Handled {
     /// These records failed (`batchItemFailures` of Lambda's event source mapping). The checkpoint
     /// moves to just before the first of them; it and all that follow are tried again.
     Failed(Vec<SequenceNumber>),
+    /// What [`Batch::done_to`] has not named was not begun, as there is not enough time left for it:
+    /// no failure, and no try. The shard is left to the next run.
+    NotStarted,
 }
 
 /// Why a handler failed. Anything that can be shown makes one: `Err("no such table")?`.
@@ -103,5 +109,12 @@ where
 {
     async fn handle(&self, batch: Batch) -> Result<Handled, HandlerError> {
         self(batch).await.into_handled()
+    }
+}
+
+#[async_trait]
+impl<H: Handler + ?Sized> Handler for std::sync::Arc<H> {
+    async fn handle(&self, batch: Batch) -> Result<Handled, HandlerError> {
+        (**self).handle(batch).await
     }
 }

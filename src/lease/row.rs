@@ -15,9 +15,9 @@ impl OwnerId {
     /// An id that nobody else has: random, behind a prefix for the reader (an invocation's request
     /// id, say).
     pub fn unique(prefix: &str) -> Self {
-        let random: u64 = rand::random();
         let joint = if prefix.is_empty() { "" } else { "/" };
-        Self(format!("{prefix}{joint}{random:016x}").into())
+        // From the system's randomness, each time: a generator's state is copied with a machine.
+        Self(format!("{prefix}{joint}{}", uuid::Uuid::new_v4().simple()).into())
     }
 
     /// The id as it stands in the table.

@@ -2,7 +2,6 @@
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
 
 /// The most digits that the Kinesis API documents for a sequence number.
 const MOST_DIGITS: usize = 129;
@@ -12,7 +11,7 @@ const MOST_DIGITS: usize = 129;
 /// Numbers of up to 129 digits fit no integer type, so they stay text and are compared by length,
 /// then digit by digit; leading zeros are not kept.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct SequenceNumber(Arc<str>);
+pub struct SequenceNumber(Box<str>);
 
 /// A text that is no sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,10 +24,7 @@ impl SequenceNumber {
     /// # Errors
     /// If `text` is not 1 to 129 decimal digits.
     pub fn parse(text: &str) -> Result<Self, NotASequenceNumber> {
-        let right = !text.is_empty()
-            && text.len() <= MOST_DIGITS
-            && text.bytes().all(|digit| digit.is_ascii_digit());
-        if !right {
+        if !is_decimal(text) {
             return Err(NotASequenceNumber(text.chars().take(MOST_DIGITS + 1).collect()));
         }
         let significant = text.trim_start_matches('0');
@@ -38,6 +34,25 @@ impl SequenceNumber {
     /// The number in decimal digits.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// Whether `text` is 1 to [`MOST_DIGITS`] decimal digits. All bytes are looked at, without an early
+/// end, so that the compiler can look at many at once: this runs for every record that is read.
+fn is_decimal(text: &str) -> bool {
+    let digits = text.bytes().fold(true, |digits, byte| digits & byte.is_ascii_digit());
+    digits && (1..=MOST_DIGITS).contains(&text.len())
+}
+
+impl TryFrom<String> for SequenceNumber {
+    type Error = NotASequenceNumber;
+
+    /// As [`SequenceNumber::parse`], but keeps the string's memory: for each record of a page.
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        if is_decimal(&text) && !text.starts_with('0') {
+            return Ok(Self(text.into_boxed_str()));
+        }
+        Self::parse(&text)
     }
 }
 
@@ -100,10 +115,17 @@ mod tests {
     fn refuses_what_is_none() {
         for text in ["", " 1", "-1", "1.0", "LATEST", "SHARD_END", "٣", &"1".repeat(130)] {
             assert!(SequenceNumber::parse(text).is_err(), "{text:?}");
+            assert!(SequenceNumber::try_from(text.to_owned()).is_err(), "{text:?}");
         }
     }
 
     proptest! {
+        #[test]
+        fn a_string_is_read_as_its_text_is(text in "[0-9]{0,131}|0*[0-9]{0,3}|[ -~]{0,8}") {
+            let moved = SequenceNumber::try_from(text.clone());
+            prop_assert_eq!(moved, SequenceNumber::parse(&text));
+        }
+
         #[test]
         fn orders_as_numbers_do(a: u64, b: u64) {
             prop_assert_eq!(sequence(&a.to_string()).cmp(&sequence(&b.to_string())), a.cmp(&b));

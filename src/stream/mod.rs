@@ -5,10 +5,14 @@
 
 mod error;
 mod kinesis;
+#[cfg(any(test, feature = "test-util"))]
+mod memory;
 mod name;
 
 pub use error::{SourceError, SourceErrorKind};
 pub use kinesis::KinesisSource;
+#[cfg(any(test, feature = "test-util"))]
+pub use memory::MemoryStream;
 pub use name::{InvalidStreamName, StreamName};
 
 use async_trait::async_trait;

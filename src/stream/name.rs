@@ -55,6 +55,11 @@ impl StreamName {
         self.arn.as_deref()
     }
 
+    /// The region that the ARN names, if the stream was given by one.
+    pub fn region(&self) -> Option<&str> {
+        self.arn()?.split(':').nth(3)
+    }
+
     /// Whether both name one stream. A bare name is a stream of this account and region, which an
     /// ARN with that name may be too: two such are taken for one.
     pub fn may_be(&self, other: &StreamName) -> bool {
@@ -86,10 +91,11 @@ mod tests {
     #[test]
     fn takes_names_and_arns() {
         let name = StreamName::parse("orders.v2").unwrap();
-        assert_eq!((name.name(), name.arn()), ("orders.v2", None));
+        assert_eq!((name.name(), name.arn(), name.region()), ("orders.v2", None, None));
         let text = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders.v2";
         let arn = StreamName::parse(text).unwrap();
         assert_eq!((arn.name(), arn.arn()), ("orders.v2", Some(text)));
+        assert_eq!(arn.region(), Some("eu-west-1"));
         assert!(name.may_be(&arn));
         let other = text.replace("eu-west-1", "us-east-1");
         assert!(!arn.may_be(&StreamName::parse(&other).unwrap()));

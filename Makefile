@@ -1,0 +1,81 @@
+# What one does with this checkout. `make help` lists it. Rust and Python 3.10 or newer are all that is needed: the
+# AWS SAM command line and cargo-lambda are put into .venv when a target first asks for them.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+
+CARGO ?= cargo
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+# No telemetry, and nothing that asks AWS for anything: templates are checked without an account or a network.
+export SAM_CLI_TELEMETRY := 0
+OFFLINE := AWS_DEFAULT_REGION=us-east-1 AWS_EC2_METADATA_DISABLED=true
+
+WATCH_PORT ?= 9000
+EVENT ?= events/tick.json
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+
+##### See it work
+
+.PHONY: demo
+demo: tools ## Run the function locally in overlapping invocations, kill one, and count the records (1-2 min after the first build)
+	python tools/demo.py $(DEMO)
+
+.PHONY: local
+local: ## Start local stand-ins for Kinesis and DynamoDB, with the stream `orders` and the table `leases`
+	$(CARGO) run --locked --release --example local -- $(LOCAL)
+
+.PHONY: watch
+watch: tools ## Run the function against `make local` (in a second terminal), under cargo lambda watch
+	$(CARGO) lambda watch --release --bin shard-processor --ignore-changes --concurrency 8 \
+		--invoke-address 127.0.0.1 --invoke-port $(WATCH_PORT) --env-file tools/local.env
+
+.PHONY: invoke
+invoke: tools ## Start one run of it (in a third terminal); EVENT=events/short-run.json for a short one
+	$(CARGO) lambda invoke --invoke-address 127.0.0.1 --invoke-port $(WATCH_PORT) shard-processor --data-file $(EVENT)
+
+##### Check it
+
+.PHONY: test
+test: lint unit dependencies template ## All that CI runs; the first build takes some minutes
+
+.PHONY: lint
+lint: ## Formatting, clippy and rustdoc, warnings denied
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-features --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --all-features --no-deps
+
+.PHONY: unit
+unit: ## The tests and doc tests alone
+	$(CARGO) test --locked --workspace --all-features --no-fail-fast
+
+.PHONY: dependencies
+dependencies: ## Check that the function carries neither the stand-ins nor the legacy TLS stack
+	tools/check-dependencies
+
+.PHONY: template
+template: tools ## Validate template.yaml (no AWS account, no network)
+	$(OFFLINE) sam validate --lint --template template.yaml
+
+.PHONY: bench
+bench: ## Measure, and print the table of budgets
+	$(CARGO) bench --locked --all-features $(BENCH)
+
+##### Deploy it
+
+.PHONY: build
+build: tools ## Build the function for arm64 (cargo-lambda has rustup fetch that target)
+	$(OFFLINE) sam build --template template.yaml
+
+.PHONY: tools
+tools:
+	@tools/bootstrap
+
+.PHONY: clean
+clean: ## Remove what was built, and .venv
+	$(CARGO) clean
+	rm -rf .venv .aws-sam

@@ -1,0 +1,327 @@
+//! The broker: a lease store, the streams that are read through it, and runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+use crate::handler::Handler;
+use crate::lease::{LeaseStore, Metered, OwnerId};
+use crate::position::Position;
+use crate::run::{Ends, Run};
+use crate::shard::{Budget, Context, Coordinator, Phases, ReadSettings, RunSettings, StreamReport};
+use crate::stream::{Source, StreamName};
+use crate::summary::{Counters, Outcome, Reason, Summary};
+use crate::time::{Moment, SharedClock, SystemClock};
+
+/// The default budget for pages, in bytes.
+const DEFAULT_BUDGET: usize = 200 * 1024 * 1024;
+
+/// A stream to read, and how.
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    stream: StreamName,
+    read: ReadSettings,
+}
+
+impl Subscription {
+    /// Reads all shards of this stream; by default from [`Position::Latest`], in batches of up to 100
+    /// records, looking once a second for new ones.
+    pub fn new(stream: StreamName) -> Self {
+        let read = ReadSettings {
+            namespace: None,
+            start_at: Position::Latest,
+            batch_size: 100,
+            batching_window: Duration::ZERO,
+            poll: Duration::from_secs(1),
+        };
+        Self { stream, read }
+    }
+
+    /// Where shards begin that have no checkpoint yet: a stored checkpoint wins.
+    pub fn start_at(mut self, position: Position) -> Self {
+        self.read.start_at = position;
+        self
+    }
+
+    /// Keeps the leases of this reader apart from those of others that use the same table.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.read.namespace = Some(namespace.into());
+        self
+    }
+
+    /// The most records in a batch (`BatchSize`); at least 1.
+    pub fn batch_size(mut self, records: usize) -> Self {
+        self.read.batch_size = records.max(1);
+        self
+    }
+
+    /// How long a batch that is not full waits for more records
+    /// (`MaximumBatchingWindowInSeconds`); zero, the default: not at all.
+    pub fn batching_window(mut self, window: Duration) -> Self {
+        self.read.batching_window = window;
+        self
+    }
+
+    /// How long a shard that has nothing new is left alone; at least 200 ms, as a shard serves five
+    /// reads a second to all of its consumers.
+    pub fn poll(mut self, interval: Duration) -> Self {
+        self.read.poll = interval.max(Duration::from_millis(200));
+        self
+    }
+}
+
+/// A lease store and the streams that are read through it.
+///
+/// The store is moved in, so it belongs to one broker. Two brokers with stores of their own each read
+/// the whole stream; brokers that share a table share its shards (LEASES.md).
+///
+/// ```no_run
+/// # async fn example(config: aws_config::SdkConfig) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use leasehold::{Batch, Broker, DynamoLeaseStore, Position, Run, Subscription};
+///
+/// let store = DynamoLeaseStore::new(aws_sdk_dynamodb::Client::new(&config), "leases");
+/// let summary = Broker::new(aws_sdk_kinesis::Client::new(&config), store)
+///     .subscribe(
+///         Subscription::new("orders".parse()?).start_at(Position::TrimHorizon),
+///         |batch: Batch| async move { println!("{} records of {}", batch.len(), batch.shard()) },
+///     )
+///     .run(Run::lasting(Duration::from_secs(60)))
+///     .await?;
+/// println!("{} records", summary.records);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Broker {
+    source: Arc<dyn Source>,
+    store: Arc<dyn LeaseStore>,
+    clock: SharedClock,
+    budget: Arc<Budget>,
+    subscriptions: Vec<(Subscription, Arc<dyn Handler>)>,
+    duplicate: Option<StreamName>,
+}
+
+impl Broker {
+    /// A broker that reads from Kinesis and keeps its leases in `store`.
+    pub fn new(kinesis: impl Into<crate::stream::KinesisSource>, store: impl LeaseStore) -> Self {
+        Self::reading(kinesis.into(), store)
+    }
+
+    /// A broker that reads from any [`Source`].
+    pub fn reading(source: impl Source, store: impl LeaseStore) -> Self {
+        Self {
+            source: Arc::new(source),
+            store: Arc::new(store),
+            clock: Arc::new(SystemClock),
+            budget: Budget::new(DEFAULT_BUDGET),
+            subscriptions: Vec::new(),
+            duplicate: None,
+        }
+    }
+
+    /// Tells the time by `clock`.
+    pub fn clock(mut self, clock: SharedClock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Bounds the bytes that are read ahead, over all shards and all runs of this broker; 200 MiB by
+    /// default. A single page may exceed it.
+    pub fn read_ahead(mut self, bytes: usize) -> Self {
+        self.budget = Budget::new(bytes);
+        self
+    }
+
+    /// Reads a stream with this handler. A second subscription to the same stream is refused when the
+    /// broker runs, before anything is read.
+    pub fn subscribe(mut self, subscription: Subscription, handler: impl Handler) -> Self {
+        let same = |(other, _): &(Subscription, _)| other.stream.may_be(&subscription.stream);
+        if self.subscriptions.iter().any(same) {
+            self.duplicate = Some(subscription.stream.clone());
+        }
+        self.subscriptions.push((subscription, Arc::new(handler)));
+        self
+    }
+
+    /// Takes leases, reads and handles records, renews and checkpoints, until the run is over; then
+    /// gives every lease back and returns. Runs of one broker may overlap, and share its shards.
+    ///
+    /// # Errors
+    /// If a stream has two subscriptions, before anything is read; else, after everything is
+    /// released, if a stream or a shard failed: [`Error::Failed`] has the summary too.
+    pub async fn run(&self, run: Run) -> Result<Summary, Error> {
+        if let Some(stream) = &self.duplicate {
+            return Err(Error::DuplicateSubscription(stream.to_string()));
+        }
+        let began = Moment::now(&*self.clock);
+        let ends = run.ends();
+        let owner = run.owner.clone().unwrap_or_else(|| OwnerId::unique(&run.name));
+        let counters = Arc::new(Counters::default());
+        let phases = Phases::default();
+        let contexts = self.contexts(&run, &ends, &owner, &counters, &phases)?;
+
+        let over = CancellationToken::new();
+        let clockwork = wind(phases, ends, run.stop.clone(), over.clone());
+        let reading = async {
+            let coordinators = contexts.into_iter().map(|context| Coordinator::new(context).run());
+            let reports = futures_util::future::join_all(coordinators).await;
+            over.cancel();
+            reports
+        };
+        let (reports, ()) = tokio::join!(reading, clockwork);
+        let duration = began.elapsed(&*self.clock);
+        let summary = summarise(&run, &owner, &counters, duration, &reports);
+        finish(summary, reports)
+    }
+
+    fn contexts(
+        &self,
+        run: &Run,
+        ends: &Option<Ends>,
+        owner: &OwnerId,
+        counters: &Arc<Counters>,
+        phases: &Phases,
+    ) -> Result<Vec<Arc<Context>>, Error> {
+        let store: Arc<dyn LeaseStore> =
+            Arc::new(Metered::new(self.store.clone(), counters.clone()));
+        let now = Instant::now();
+        let settings = RunSettings {
+            max_shards: run.max_shards,
+            relay: run.relay,
+            stop_when_caught_up: run.stop_when_caught_up,
+            total: ends.as_ref().map(|ends| ends.deadline.saturating_duration_since(now)),
+            releases_at: ends.as_ref().map(|ends| store.now() + (ends.stop - now)),
+            cancel_at: ends.as_ref().map(|ends| ends.cancel),
+            seed: run.seed,
+        };
+        let wanted = |subscription: &Subscription| {
+            run.streams.as_ref().is_none_or(|names| {
+                names.iter().any(|name| name.may_be(&subscription.stream))
+            })
+        };
+        let chosen = self.subscriptions.iter().filter(|(subscription, _)| wanted(subscription));
+        let contexts: Vec<_> = chosen
+            .map(|(subscription, handler)| {
+                Arc::new(Context {
+                    source: self.source.clone(),
+                    store: store.clone(),
+                    handler: handler.clone(),
+                    clock: self.clock.clone(),
+                    counters: counters.clone(),
+                    budget: self.budget.clone(),
+                    stream: subscription.stream.clone(),
+                    invocation: run.name.as_str().into(),
+                    owner: owner.clone(),
+                    read: subscription.read.clone(),
+                    run: settings.clone(),
+                    phases: phases.child(),
+                })
+            })
+            .collect();
+        if contexts.is_empty() {
+            let known = self.subscriptions.iter().map(|(subscription, _)| subscription.stream.name());
+            let known = known.collect::<Vec<_>>().join(", ");
+            return Err(Error::NothingToRead(format!(
+                "this run is to read none of the broker's streams ({known})"
+            )));
+        }
+        Ok(contexts)
+    }
+}
+
+/// Lets the run end step by step, at its deadline or when it is told to; returns once it is over.
+async fn wind(
+    phases: Phases,
+    ends: Option<Ends>,
+    stop: CancellationToken,
+    over: CancellationToken,
+) {
+    let steps = async {
+        let stopped_at = tokio::select! {
+            biased;
+            () = stop.cancelled() => Instant::now(),
+            () = at(ends.map(|ends| ends.stop)) => Instant::now(),
+        };
+        phases.stop.cancel();
+        let (cancel, end) = Ends::after_stop(ends, stopped_at);
+        sleep_until(cancel).await;
+        phases.cancel.cancel();
+        sleep_until(end).await;
+        phases.end.cancel();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = over.cancelled() => {}
+        () = steps => {}
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn summarise(
+    run: &Run,
+    owner: &OwnerId,
+    counters: &Counters,
+    duration: Duration,
+    reports: &[StreamReport],
+) -> Summary {
+    let shards: Vec<_> = reports.iter().flat_map(|report| report.shards.iter().cloned()).collect();
+    let count = |outcome| shards.iter().filter(|shard| shard.outcome == outcome).count() as u64;
+    Summary {
+        invocation: run.name.clone(),
+        owner: owner.to_string(),
+        reason: reason(run, reports),
+        duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+        records: counters.records.get(),
+        bytes: counters.bytes.get(),
+        failed_records: counters.failed_records.get(),
+        lease_writes: counters.lease_writes.get(),
+        lease_reads: counters.lease_reads.get(),
+        throttled: counters.throttled.get(),
+        gaps: counters.gaps.get(),
+        lost: count(Outcome::Lost),
+        left: count(Outcome::Left),
+        stuck: reports.iter().any(|report| report.stuck),
+        shards: brief(shards),
+    }
+}
+
+/// The reason of the stream that went on longest: a run lasts as long as any of its streams.
+fn reason(run: &Run, reports: &[StreamReport]) -> Reason {
+    let has = |reason| reports.iter().any(|report| report.reason == reason);
+    if has(Reason::Deadline) {
+        return if run.stop.is_cancelled() { Reason::Stopped } else { Reason::Deadline };
+    }
+    let others = [Reason::CaughtUp, Reason::Paused, Reason::NothingToTake];
+    others.into_iter().find(|reason| has(*reason)).unwrap_or(Reason::Stopped)
+}
+
+/// For many shards, those that did nothing are only counted.
+fn brief(shards: Vec<crate::ShardSummary>) -> Vec<crate::ShardSummary> {
+    if shards.len() <= 100 {
+        return shards;
+    }
+    shards.into_iter().filter(|shard| shard.records > 0 || shard.error.is_some()).collect()
+}
+
+fn finish(summary: Summary, reports: Vec<StreamReport>) -> Result<Summary, Error> {
+    let of_shards = summary.failed().map(|shard| {
+        let error = shard.error.as_deref().unwrap_or("no reason was given");
+        format!("{}:{} failed: {error}", shard.stream, shard.shard)
+    });
+    let failures: Vec<_> =
+        reports.iter().filter_map(|report| report.error.clone()).chain(of_shards).collect();
+    if failures.is_empty() {
+        return Ok(summary);
+    }
+    Err(Error::Failed { failures, summary: Box::new(summary) })
+}

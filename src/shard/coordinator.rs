@@ -1,0 +1,465 @@
+//! The coordinator of one stream in one run: looks, takes, starts workers, and knows when to leave.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::look::Knowledge;
+use super::pace::Pace;
+use super::plan::{Next, Ours, Plan, Situation, What, plan};
+use super::start::begin;
+use super::worker::{ShardReport, Worker};
+use super::{Backoff, Context};
+use crate::lease::{Acquire, StoreError, StreamRow, Taken};
+use crate::stream::{SourceError, StreamDescription};
+use crate::summary::{Outcome, Reason, ShardSummary};
+use crate::time::{Moment, Timestamp};
+
+/// Takes in flight at once.
+const TAKES: usize = 16;
+/// Listings come about this often, up to a tenth earlier.
+const LIST_INTERVAL: Duration = Duration::from_secs(60);
+/// A take that failed is tried again after this long.
+const TAKE_AGAIN: Duration = Duration::from_secs(1);
+/// Waits between tries of a call at the start, or of a look.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// Until the service's clock is known, "now" is taken to be this much earlier: a time ahead of its
+/// clock is refused.
+const CLOCK_MARGIN: Duration = Duration::from_secs(1);
+
+/// What became of a stream in a run.
+#[derive(Debug)]
+pub(crate) struct StreamReport {
+    pub(crate) reason: Reason,
+    pub(crate) shards: Vec<ShardSummary>,
+    /// What kept the whole stream from being read.
+    pub(crate) error: Option<String>,
+    /// A handler call blocks its thread and cannot be cancelled.
+    pub(crate) stuck: bool,
+}
+
+/// What a take came to.
+struct TakeResult {
+    shard: Arc<str>,
+    sent: Moment,
+    at: Timestamp,
+    result: Result<Acquire, StoreError>,
+}
+
+/// The coordinator of one stream.
+pub(crate) struct Coordinator {
+    context: Arc<Context>,
+    pace: Arc<Pace>,
+    knowledge: Knowledge,
+    stream_arn: Arc<str>,
+    opened_at: Timestamp,
+    started: Timestamp,
+    looked: Timestamp,
+    list_at: Instant,
+    takes: JoinSet<TakeResult>,
+    workers: JoinSet<ShardReport>,
+    summaries: BTreeMap<Arc<str>, ShardSummary>,
+    caught_up: bool,
+    stuck: bool,
+    /// What kept the last call for the whole stream from succeeding, if it did not.
+    problem: Option<String>,
+    rng: fastrand::Rng,
+}
+
+/// Why the loop ended.
+enum End {
+    Reason(Reason),
+    Error(String),
+}
+
+impl Coordinator {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        let now = context.store.now();
+        Self {
+            pace: Arc::new(Pace::new(context.read.poll)),
+            knowledge: Knowledge::default(),
+            stream_arn: "".into(),
+            opened_at: now,
+            started: now,
+            looked: now,
+            list_at: Instant::now(),
+            takes: JoinSet::new(),
+            workers: JoinSet::new(),
+            summaries: BTreeMap::new(),
+            caught_up: false,
+            stuck: false,
+            problem: None,
+            rng: fastrand::Rng::with_seed(context.run.seed),
+            context,
+        }
+    }
+
+    /// Reads the stream until the run stops or there is nothing to do. Returns with every lease given
+    /// back and every task joined, except for a handler that blocks its thread.
+    pub(crate) async fn run(mut self) -> StreamReport {
+        let stop = self.context.phases.stop.clone();
+        let end = tokio::select! {
+            biased;
+            end = self.read() => end,
+            () = stop.cancelled() => End::Reason(Reason::Deadline),
+        };
+        // Only this stream stops: a run that is over has stopped already.
+        self.context.phases.stop.cancel();
+        self.wind_down().await;
+        self.report(end)
+    }
+
+    /// May be dropped at any await: takes and workers are tasks, which are joined in the end.
+    async fn read(&mut self) -> End {
+        match self.read_on().await {
+            Ok(reason) => End::Reason(reason),
+            Err(error) => End::Error(error),
+        }
+    }
+
+    async fn read_on(&mut self) -> Result<Reason, String> {
+        self.open().await?;
+        self.list().await?;
+        if self.look(&What::All).await? {
+            return Ok(Reason::Paused);
+        }
+        loop {
+            if Instant::now() >= self.list_at {
+                self.list().await?;
+            }
+            match self.act() {
+                Next::Leave if self.takes.is_empty() && self.workers.is_empty() => {
+                    let caught_up = self.caught_up;
+                    return Ok(if caught_up { Reason::CaughtUp } else { Reason::NothingToTake });
+                }
+                Next::Leave => self.event().await,
+                Next::Look(at, what) => {
+                    let wait = at.since(self.context.store.now());
+                    tokio::select! {
+                        biased;
+                        () = self.event() => continue,
+                        () = sleep(wait) => {}
+                    }
+                    if self.look(&what).await? {
+                        return Ok(Reason::Paused);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for a take or a worker to end, and takes note of it.
+    async fn event(&mut self) {
+        tokio::select! {
+            biased;
+            Some(Ok(taken)) = self.takes.join_next() => self.taken(taken),
+            Some(Ok(report)) = self.workers.join_next() => self.ended(report),
+            else => std::future::pending().await,
+        }
+    }
+
+    /// Tells which stream this is, and since when it is read; lists its shards.
+    async fn open(&mut self) -> Result<(), String> {
+        let context = self.context.clone();
+        let problem = &mut self.problem;
+        let describe = || context.source.describe(&context.stream);
+        let description = persist(problem, describe, SourceError::is_transient).await?;
+        let key = context.stream_key();
+        let read = || context.store.read_stream(&key);
+        let mut row = persist(problem, read, StoreError::is_transient).await?;
+        if row.arn.is_none() || row.opened_at.is_none() {
+            let offered = self.offer(&description);
+            let open = || context.store.open_stream(&key, &offered);
+            row = persist(&mut self.problem, open, StoreError::is_transient).await?;
+        }
+        check_identity(&context, &row, &description)?;
+        self.opened_at = row.opened_at.unwrap_or(self.opened_at);
+        self.stream_arn = description.arn.into();
+        Ok(())
+    }
+
+    /// What to store of the stream, if nobody has before: it is opened now, by Kinesis's clock.
+    fn offer(&self, description: &StreamDescription) -> StreamRow {
+        let now = description.server_time.unwrap_or_else(|| self.context.store.now());
+        StreamRow {
+            arn: Some(description.arn.clone()),
+            created_at: description.created_at,
+            opened_at: Some(now - CLOCK_MARGIN),
+            paused: false,
+        }
+    }
+
+    async fn list(&mut self) -> Result<(), String> {
+        let context = self.context.clone();
+        let list = || context.source.list_shards(&context.stream);
+        let shards = persist(&mut self.problem, list, SourceError::is_transient).await?;
+        self.knowledge.list(shards);
+        self.list_at = Instant::now() + LIST_INTERVAL.mul_f64(0.9 + 0.1 * self.rng.f64());
+        Ok(())
+    }
+
+    /// Looks at rows; says whether the stream is paused.
+    async fn look(&mut self, what: &What) -> Result<bool, String> {
+        let context = self.context.clone();
+        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+        loop {
+            match self.look_once(what).await {
+                Ok(paused) => {
+                    self.problem = None;
+                    return Ok(paused);
+                }
+                Err(error) if error.is_transient() => {
+                    self.problem = Some(error.to_string());
+                    tracing::warn!(stream = %context.stream, %error, "looking again");
+                    sleep(backoff.next()).await;
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    async fn look_once(&mut self, what: &What) -> Result<bool, StoreError> {
+        let context = self.context.clone();
+        let shards = match what {
+            What::All => self.knowledge.worth_a_look(),
+            What::Rows(shards) => shards.clone(),
+        };
+        let at = context.store.now();
+        if self.knowledge.look(&context, &shards).await? {
+            // Its children may have been listed only since, and their taker may have died.
+            self.list_at = Instant::now();
+        }
+        if matches!(what, What::Rows(shards) if !shards.is_empty()) {
+            return Ok(false);
+        }
+        self.looked = at;
+        Ok(context.store.read_stream(&context.stream_key()).await?.paused)
+    }
+
+    /// Plans, and starts the takes that the plan asks for.
+    fn act(&mut self) -> Next {
+        let now = self.context.store.now();
+        let run = &self.context.run;
+        let mut candidates = self.knowledge.candidates();
+        self.rng.shuffle(&mut candidates);
+        let Plan { take, next } = plan(&Situation {
+            now,
+            me: &self.context.owner,
+            started: self.started,
+            stop_at: run.releases_at,
+            total: run.total,
+            relay: run.relay,
+            max_shards: run.max_shards.map(Into::into),
+            looked: self.looked,
+            candidates: &candidates,
+        });
+        let room = TAKES.saturating_sub(self.takes.len());
+        let more = take.len() > room;
+        for shard in take.into_iter().take(room) {
+            self.take(shard);
+        }
+        // What did not fit is planned for as soon as a take has come back.
+        if more { Next::Look(now, What::Rows(Vec::new())) } else { next }
+    }
+
+    fn take(&mut self, shard: Arc<str>) {
+        let view = self.knowledge.view(&shard);
+        view.ours = Ours::Taking;
+        let seen = view.row().cloned();
+        let context = self.context.clone();
+        self.takes.spawn(async move {
+            let (sent, at) = (Moment::now(&*context.clock), context.store.now());
+            let key = context.shard_key(&shard);
+            let release = context.run.releases_at;
+            let acquire = context.store.acquire(&key, &context.owner, seen.as_ref(), release);
+            let result = acquire.await;
+            TakeResult { shard, sent, at, result }
+        });
+    }
+
+    /// A take has come back: if it succeeded, a worker starts.
+    fn taken(&mut self, TakeResult { shard, sent, at, result }: TakeResult) {
+        let me = &self.context.owner;
+        let problem = match result {
+            Ok(Acquire::Taken(taken)) => return self.start_worker(shard, sent, *taken),
+            Ok(Acquire::Held(row)) => {
+                self.knowledge.saw(&shard, at, row, me);
+                self.knowledge.view(&shard).ours = Ours::No;
+                return;
+            }
+            Err(error) => error,
+        };
+        tracing::warn!(stream = %self.context.stream, %shard, error = %problem, "could not be taken");
+        let view = self.knowledge.view(&shard);
+        view.ours = Ours::No;
+        view.forget();
+        view.retry_at = Some(self.context.store.now() + TAKE_AGAIN);
+        if problem.is_transient() {
+            return;
+        }
+        view.barred = true;
+        self.note(&shard, Outcome::Failed, |summary| summary.error = Some(problem.to_string()));
+    }
+
+    fn start_worker(&mut self, shard: Arc<str>, sent: Moment, taken: Taken) {
+        self.knowledge.view(&shard).ours = Ours::Held;
+        let goes_on = self.knowledge.has_ancestor_with_position(&shard);
+        let beginning = begin(&taken.row, goes_on, &self.context.read.start_at, self.opened_at);
+        if let Some(beginning) = &beginning {
+            tracing::info!(
+                stream = %self.context.stream, %shard, from = ?beginning.origin,
+                start = ?beginning.start, after_expiry = taken.had_expired, "taken"
+            );
+        }
+        let worker = Worker {
+            context: self.context.clone(),
+            pace: self.pace.clone(),
+            shard,
+            stream_arn: self.stream_arn.clone(),
+            taken,
+            sent,
+            beginning,
+        };
+        self.workers.spawn(worker.work());
+    }
+
+    /// A worker has ended, with everything that worked on its shard.
+    fn ended(&mut self, report: ShardReport) {
+        let ShardReport { shard, outcome, row, .. } = &report;
+        tracing::info!(
+            stream = %self.context.stream, %shard, ?outcome, records = report.records,
+            checkpoint = report.checkpoint, error = report.error, "ended"
+        );
+        let now = self.context.store.now();
+        match row {
+            Some(row) => self.knowledge.saw(shard, now, Some(row.clone()), &self.context.owner),
+            None => self.knowledge.view(shard).forget(),
+        }
+        let view = self.knowledge.view(shard);
+        view.ours = Ours::No;
+        view.barred = report.caught_up || *outcome == Outcome::Failed;
+        if *outcome == Outcome::Finished {
+            // Its children may begin now.
+            self.list_at = Instant::now();
+        }
+        self.caught_up |= report.caught_up;
+        self.stuck |= report.stuck;
+        let ShardReport { shard, outcome, from, records, checkpoint, behind_ms, error, .. } = report;
+        self.note(&shard, outcome, |summary| {
+            summary.from = summary.from.or(from);
+            summary.records += records;
+            summary.checkpoint = checkpoint;
+            summary.behind_ms = behind_ms;
+            summary.error = error;
+        });
+    }
+
+    /// Notes what became of a shard, which may have been held more than once.
+    fn note(&mut self, shard: &Arc<str>, outcome: Outcome, more: impl FnOnce(&mut ShardSummary)) {
+        let summary = self.summaries.entry(shard.clone()).or_insert_with(|| ShardSummary {
+            stream: self.context.stream.name().to_owned(),
+            shard: shard.to_string(),
+            outcome,
+            from: None,
+            records: 0,
+            checkpoint: None,
+            behind_ms: None,
+            error: None,
+        });
+        summary.outcome = outcome;
+        more(summary);
+    }
+
+    /// Joins every task. A shard that was taken late is given back at once.
+    async fn wind_down(&mut self) {
+        let end = self.context.phases.end.clone();
+        while !self.takes.is_empty() || !self.workers.is_empty() {
+            tokio::select! {
+                biased;
+                () = self.event() => {}
+                () = end.cancelled(), if !self.takes.is_empty() => self.takes.shutdown().await,
+            }
+        }
+    }
+
+    fn report(mut self, end: End) -> StreamReport {
+        let (reason, error) = match end {
+            End::Reason(Reason::Deadline) => (Reason::Deadline, self.problem.take()),
+            End::Reason(reason) => (reason, None),
+            End::Error(error) => (Reason::Stopped, Some(error)),
+        };
+        let odd: Vec<_> = self.knowledge.odd().map(|(shard, text)| (shard.clone(), text.clone())).collect();
+        for (shard, text) in odd {
+            self.note(&shard, Outcome::Failed, |summary| summary.error = Some(text));
+        }
+        let now = self.context.store.now();
+        for shard in self.knowledge.held_by_others(now, &self.context.owner) {
+            if !self.summaries.contains_key(&shard) {
+                self.note(&shard, Outcome::Left, |_| {});
+            }
+        }
+        let shards = self.summaries.into_values().collect();
+        StreamReport { reason, shards, error, stuck: self.stuck }
+    }
+}
+
+/// The rows must speak of the stream that is there now (SPEC §6.4): never a quiet zero.
+fn check_identity(
+    context: &Context,
+    row: &StreamRow,
+    description: &StreamDescription,
+) -> Result<(), String> {
+    let stream = &context.stream;
+    if let Some(arn) = &row.arn
+        && *arn != description.arn
+    {
+        return Err(format!(
+            "the lease table's rows for {stream} belong to {arn}, not to {}: to share one table \
+             between streams of one name, give this one a namespace (LEASEHOLD_NAMESPACE)",
+            description.arn
+        ));
+    }
+    if let (Some(stored), Some(created)) = (row.created_at, description.created_at)
+        && stored != created
+    {
+        return Err(format!(
+            "the stream {stream} was deleted and created anew at {created}; the lease table's \
+             checkpoints are of the one that was created at {stored}: delete the row \"{}\" and the \
+             rows that begin with \"{}:\", or set a new LEASEHOLD_NAMESPACE",
+            context.stream_key(),
+            context.stream_key()
+        ));
+    }
+    Ok(())
+}
+
+/// Tries `call` until it succeeds or fails for good, and keeps what went wrong last in `problem`.
+async fn persist<T, E, F>(
+    problem: &mut Option<String>,
+    call: impl Fn() -> F,
+    is_transient: impl Fn(&E) -> bool,
+) -> Result<T, String>
+where
+    E: std::fmt::Display,
+    F: Future<Output = Result<T, E>>,
+{
+    let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+    loop {
+        let error = match call().await {
+            Ok(value) => {
+                *problem = None;
+                return Ok(value);
+            }
+            Err(error) => error,
+        };
+        if !is_transient(&error) {
+            return Err(error.to_string());
+        }
+        tracing::warn!(%error, "trying again");
+        *problem = Some(error.to_string());
+        sleep(backoff.next()).await;
+    }
+}

@@ -1,0 +1,125 @@
+//! A lease in hand, as its reader, its handler and its keeper see it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::watermark::Watermark;
+use crate::lease::{FENCE_AFTER, Standing};
+use crate::record::Record;
+use crate::time::{Moment, SharedClock};
+
+/// What the keeper, the reader and the processor of one shard share.
+pub(super) struct Held {
+    clock: SharedClock,
+    wanted: CancellationToken,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// When the last write that was applied, and gave the lease its expiry, was sent.
+    renewed: Moment,
+    lost: bool,
+    watermark: Watermark,
+}
+
+impl Held {
+    /// A lease whose acquire was sent at `taken`; work on it ends with `cancel`, or when it is lost.
+    pub(super) fn new(clock: SharedClock, taken: Moment, cancel: &CancellationToken) -> Self {
+        let state = State { renewed: taken, lost: false, watermark: Watermark::default() };
+        Self { clock, wanted: cancel.child_token(), state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Cancelled when work on the shard is no longer wanted.
+    pub(super) fn wanted(&self) -> &CancellationToken {
+        &self.wanted
+    }
+
+    /// Whether work may go on: the lease is not lost, and the fence has not been reached. Asked before
+    /// each hand-over to the handler: a thawed process finds out here, before any timer has fired.
+    pub(super) fn may_work(&self) -> bool {
+        !self.wanted.is_cancelled() && !self.is_lost() && self.until_fence() > Duration::ZERO
+    }
+
+    /// Whether the lease is lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.state().lost
+    }
+
+    /// The lease is lost: everything that works on the shard stops at once.
+    pub(super) fn lose(&self) {
+        self.state().lost = true;
+        self.wanted.cancel();
+    }
+
+    /// A renewal that was sent at `sent` was applied.
+    pub(super) fn renewed(&self, sent: Moment) {
+        self.state().renewed = sent;
+    }
+
+    /// When the last applied renewal was sent, on the monotonic clock.
+    pub(super) fn renewed_at(&self) -> Instant {
+        self.state().renewed.monotonic()
+    }
+
+    /// The time left until the owner must fence itself.
+    pub(super) fn until_fence(&self) -> Duration {
+        let renewed = self.state().renewed;
+        FENCE_AFTER.saturating_sub(renewed.elapsed(&*self.clock))
+    }
+
+    /// All records up to and including `record` are done.
+    pub(super) fn done(&self, record: &Record) {
+        self.state().watermark.rise_to(record);
+    }
+
+    /// The shard is closed and everything in it is done.
+    pub(super) fn finish(&self) {
+        self.state().watermark.finish();
+    }
+
+    /// How far the shard is done.
+    pub(super) fn standing(&self) -> Standing {
+        self.state().watermark.standing().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::{TestClock, Timestamp};
+
+    #[tokio::test(start_paused = true)]
+    async fn work_ends_at_the_fence_by_either_clock() {
+        let clock = TestClock::starting_at(Timestamp::from_secs(1));
+        let held = Held::new(clock.clone(), Moment::now(&*clock), &CancellationToken::new());
+        tokio::time::advance(Duration::from_millis(7_499)).await;
+        assert!(held.may_work());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(!held.may_work(), "7.5 s after the send of the last renewal");
+
+        held.renewed(Moment::now(&*clock));
+        assert!(held.may_work());
+        clock.stop_monotonic(true);
+        tokio::time::advance(Duration::from_secs(8)).await;
+        assert!(!held.may_work(), "the monotonic clock stood still, the wall clock did not");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_lease_stays_lost() {
+        let clock = TestClock::starting_at(Timestamp::from_secs(1));
+        let run = CancellationToken::new();
+        let held = Held::new(clock.clone(), Moment::now(&*clock), &run);
+        held.lose();
+        held.renewed(Moment::now(&*clock));
+        assert!(!held.may_work() && held.wanted().is_cancelled());
+        assert!(!run.is_cancelled(), "other shards go on");
+    }
+}

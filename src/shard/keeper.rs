@@ -1,0 +1,206 @@
+//! The keeper of one lease: it alone writes to the shard's row while the lease is held.
+//!
+//! It runs on a task of its own, so that no handler, however slow, starves a renewal. Its writes are
+//! serialised; one that is given up (because the lease is to be handed back, or took too long) may
+//! still land, which the counter in every condition makes harmless.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::{sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::Backoff;
+use super::held::Held;
+use crate::lease::{FENCE_AFTER, Hold, Lease, LeaseStore, RENEWAL_INTERVAL, Row, StoreErrorKind};
+use crate::time::{Moment, SharedClock};
+
+/// The longest that one write may take before it is tried again.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(1_500);
+
+/// The first and the longest wait between tries of one write.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(800));
+
+/// How a lease ended.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) fate: Fate,
+    /// The checkpoint as the row last showed it to us.
+    pub(super) checkpoint: Option<String>,
+    /// The row as last seen, where a refusal showed it.
+    pub(super) row: Option<Row>,
+    /// What went wrong.
+    pub(super) error: Option<String>,
+}
+
+/// What became of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It was given back.
+    Released,
+    /// It passed to somebody else, or could not be renewed in time.
+    Lost,
+    /// It is left to run out.
+    Left,
+}
+
+/// What the worker tells its keeper in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Store the last checkpoint and give the shard back.
+    HandBack,
+    /// Let the lease run out: something may still be at work on the shard.
+    Abandon,
+}
+
+/// The keeper of one lease.
+pub(super) struct Keeper {
+    pub(super) store: Arc<dyn LeaseStore>,
+    pub(super) clock: SharedClock,
+    pub(super) held: Arc<Held>,
+    pub(super) lease: Lease,
+    /// When to give up on a release: the run is over.
+    pub(super) end: CancellationToken,
+}
+
+/// What became of a renewal.
+enum Renewal {
+    Applied,
+    Ended(Ending),
+    Ordered(Order),
+}
+
+impl Keeper {
+    /// Keeps the lease until `orders` says otherwise (or is dropped), or it is lost.
+    pub(super) async fn keep(mut self, mut orders: oneshot::Receiver<Order>) -> Ending {
+        let order = loop {
+            let due = self.held.renewed_at() + RENEWAL_INTERVAL;
+            tokio::select! {
+                biased;
+                order = &mut orders => break order.unwrap_or(Order::Abandon),
+                () = sleep_until(due) => {}
+            }
+            match self.renew(&mut orders).await {
+                Renewal::Applied => {}
+                Renewal::Ordered(order) => break order,
+                Renewal::Ended(ending) => return ending,
+            }
+        };
+        match order {
+            Order::HandBack => self.hand_back().await,
+            Order::Abandon => self.ending(Fate::Left, None, None),
+        }
+    }
+
+    /// Renews once, trying again as long as the lease lasts.
+    async fn renew(&mut self, orders: &mut oneshot::Receiver<Order>) -> Renewal {
+        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+        let mut last_error = None;
+        loop {
+            let left = self.held.until_fence();
+            if left.is_zero() {
+                return Renewal::Ended(self.fence(last_error));
+            }
+            let sent = Moment::now(&*self.clock);
+            let standing = self.held.standing();
+            let write = self.store.renew(&mut self.lease, &standing);
+            let result = tokio::select! {
+                biased;
+                order = &mut *orders => return Renewal::Ordered(order.unwrap_or(Order::Abandon)),
+                result = timeout(left.min(WRITE_TIMEOUT), write) => result,
+            };
+            match result {
+                Ok(Ok(Hold::Kept(_))) => {
+                    self.held.renewed(sent);
+                    return Renewal::Applied;
+                }
+                Ok(Ok(Hold::Lost(row))) => return Renewal::Ended(self.lost(row)),
+                Ok(Err(error)) if error.kind() == StoreErrorKind::Row => {
+                    self.held.lose();
+                    return Renewal::Ended(self.ending(Fate::Lost, None, Some(error.to_string())));
+                }
+                Ok(Err(error)) => last_error = Some(error.to_string()),
+                Err(_) => last_error = Some(no_answer(&self.lease)),
+            }
+            tokio::select! {
+                biased;
+                order = &mut *orders => return Renewal::Ordered(order.unwrap_or(Order::Abandon)),
+                () = sleep(backoff.next().min(self.held.until_fence())) => {}
+            }
+        }
+    }
+
+    /// Writes the last checkpoint and gives the shard back, in one write. Whoever asks for it has
+    /// ended all work on the shard.
+    async fn hand_back(&mut self) -> Ending {
+        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+        let mut last_error = None;
+        let end = self.end.clone();
+        let standing = self.held.standing();
+        loop {
+            let left = self.held.until_fence();
+            if self.held.is_lost() || left.is_zero() {
+                return self.fence(last_error);
+            }
+            let write = self.store.release(&mut self.lease, &standing);
+            let result = tokio::select! {
+                biased;
+                result = timeout(left.min(WRITE_TIMEOUT), write) => result,
+                () = end.cancelled() => {
+                    let error = last_error.unwrap_or_else(|| no_answer(&self.lease));
+                    return self.ending(Fate::Left, None, Some(error));
+                }
+            };
+            match result {
+                Ok(Ok(Hold::Kept(row))) => return self.ending(Fate::Released, Some(*row), None),
+                Ok(Ok(Hold::Lost(row))) => return self.lost(row),
+                Ok(Err(error)) if !error.is_transient() => {
+                    return self.ending(Fate::Left, None, Some(error.to_string()));
+                }
+                Ok(Err(error)) => last_error = Some(error.to_string()),
+                Err(_) => last_error = Some(no_answer(&self.lease)),
+            }
+            tokio::select! {
+                () = sleep(backoff.next()) => {}
+                () = end.cancelled() => {}
+            }
+        }
+    }
+
+    fn lost(&self, row: Option<Box<Row>>) -> Ending {
+        self.held.lose();
+        let by = match &row {
+            None => "its row is gone".to_owned(),
+            Some(row) => match &row.owner {
+                Some(owner) => format!("{owner} holds it now"),
+                None => "somebody released it".to_owned(),
+            },
+        };
+        let error = format!("the lease {} was lost: {by}", self.lease.key());
+        self.ending(Fate::Lost, row.map(|row| *row), Some(error))
+    }
+
+    /// The lease could not be renewed in time: this owner stops by itself, before anybody else may
+    /// take the shard.
+    fn fence(&self, last_error: Option<String>) -> Ending {
+        self.held.lose();
+        let reason = last_error.unwrap_or_else(|| "the process was not running".to_owned());
+        let error = format!(
+            "the lease {} was given up: no renewal was applied for {} ms ({reason})",
+            self.lease.key(),
+            FENCE_AFTER.as_millis()
+        );
+        self.ending(Fate::Lost, None, Some(error))
+    }
+
+    fn ending(&self, fate: Fate, row: Option<Row>, error: Option<String>) -> Ending {
+        let checkpoint = self.lease.checkpoint().map(ToString::to_string);
+        Ending { fate, checkpoint, row, error }
+    }
+}
+
+fn no_answer(lease: &Lease) -> String {
+    format!("the lease table did not answer a write to {} in time", lease.key())
+}
+

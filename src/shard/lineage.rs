@@ -1,0 +1,158 @@
+//! Parents before children (SPEC §6.3).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::lease::Row;
+use crate::stream::Shard;
+
+/// The shards of a stream as last listed, by id.
+#[derive(Debug, Default)]
+pub(super) struct Lineage {
+    shards: BTreeMap<Arc<str>, Shard>,
+    children: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+}
+
+impl Lineage {
+    /// The lineage of these shards.
+    pub(super) fn new(shards: Vec<Shard>) -> Self {
+        let mut lineage = Self::default();
+        for shard in shards {
+            let id: Arc<str> = shard.id.as_str().into();
+            for parent in shard.parents() {
+                lineage.children.entry(parent.into()).or_default().push(id.clone());
+            }
+            lineage.shards.insert(id, shard);
+        }
+        lineage
+    }
+
+    /// The ids of all shards that are listed.
+    pub(super) fn listed(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.shards.keys()
+    }
+
+    /// Whether the shard is listed.
+    pub(super) fn is_listed(&self, shard: &str) -> bool {
+        self.shards.contains_key(shard)
+    }
+
+    /// Parents that are no longer listed (past retention): their rows may still tell something.
+    pub(super) fn forgotten_parents(&self) -> BTreeSet<Arc<str>> {
+        let parents = self.shards.values().flat_map(Shard::parents);
+        parents.filter(|parent| !self.is_listed(parent)).map(Arc::from).collect()
+    }
+
+    /// Whether all of the shard is done: its row says so, or a child's row shows that somebody went
+    /// on behind it (a finished parent's row may have been deleted: no reason to replay it).
+    pub(super) fn is_finished(&self, shard: &str, rows: &impl Rows) -> bool {
+        let has_position = |id: &str| rows.row(id).is_some_and(|row| row.checkpoint.is_some());
+        if has_position(shard) {
+            return rows.row(shard).is_some_and(Row::is_finished);
+        }
+        self.children.get(shard).is_some_and(|children| children.iter().any(|id| has_position(id)))
+    }
+
+    /// Whether the shard may be read: each of its parents is finished, or past retention.
+    pub(super) fn may_begin(&self, shard: &str, rows: &impl Rows) -> bool {
+        let Some(shard) = self.shards.get(shard) else { return false };
+        shard.parents().all(|parent| !self.is_listed(parent) || self.is_finished(parent, rows))
+    }
+
+    /// Whether any ancestor has a stored position, as far back as is known: the shard then begins
+    /// where that one ended, at its own beginning.
+    pub(super) fn has_ancestor_with_position(&self, shard: &str, rows: &impl Rows) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut next: Vec<&str> = vec![shard];
+        while let Some(id) = next.pop() {
+            for parent in self.shards.get(id).into_iter().flat_map(Shard::parents) {
+                if rows.row(parent).is_some_and(|row| row.checkpoint.is_some()) {
+                    return true;
+                }
+                if seen.insert(parent) {
+                    next.push(parent);
+                }
+            }
+        }
+        false
+    }
+}
+
+/// The rows as last seen.
+pub(super) trait Rows {
+    /// The row of a shard, if it has one.
+    fn row(&self, shard: &str) -> Option<&Row>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Rows for BTreeMap<&str, Row> {
+        fn row(&self, shard: &str) -> Option<&Row> {
+            self.get(shard)
+        }
+    }
+
+    fn shard(id: &str, parents: &[&str]) -> Shard {
+        let mut parents = parents.iter().map(|parent| (*parent).to_owned());
+        let (parent, adjacent_parent) = (parents.next(), parents.next());
+        Shard { id: id.to_owned(), parent, adjacent_parent, closed: false }
+    }
+
+    fn at(checkpoint: &str) -> Row {
+        Row { checkpoint: Some(checkpoint.parse().unwrap()), ..Row::default() }
+    }
+
+    /// a splits into b and c, which merge into d.
+    fn diamond() -> Lineage {
+        let shards = [("a", &[][..]), ("b", &["a"]), ("c", &["a"]), ("d", &["b", "c"])];
+        Lineage::new(shards.into_iter().map(|(id, parents)| shard(id, parents)).collect())
+    }
+
+    fn may_begin(lineage: &Lineage, rows: &BTreeMap<&str, Row>) -> String {
+        lineage.listed().filter(|id| lineage.may_begin(id, rows)).map(|id| &**id).collect()
+    }
+
+    #[test]
+    fn children_wait_for_their_parents_and_merges_for_both() {
+        let lineage = diamond();
+        let mut rows = BTreeMap::new();
+        assert_eq!(may_begin(&lineage, &rows), "a");
+        rows.insert("a", at("5"));
+        assert_eq!(may_begin(&lineage, &rows), "a", "a parent in progress");
+        rows.insert("a", at("SHARD_END"));
+        assert_eq!(may_begin(&lineage, &rows), "abc");
+        rows.insert("b", at("SHARD_END"));
+        assert_eq!(may_begin(&lineage, &rows), "abc", "one of two parents");
+        rows.insert("c", at("SHARD_END"));
+        assert_eq!(may_begin(&lineage, &rows), "abcd");
+    }
+
+    #[test]
+    fn a_parent_past_retention_does_not_block() {
+        let lineage = Lineage::new(vec![shard("d", &["b", "c"])]);
+        let mut rows = BTreeMap::new();
+        assert_eq!(may_begin(&lineage, &rows), "d");
+        let forgotten: Vec<_> = lineage.forgotten_parents().into_iter().collect();
+        assert_eq!(forgotten, ["b".into(), "c".into()]);
+        assert!(!lineage.has_ancestor_with_position("d", &rows));
+        rows.insert("c", at("7"));
+        assert!(lineage.has_ancestor_with_position("d", &rows), "its row is still there");
+    }
+
+    #[test]
+    fn a_deleted_row_of_a_finished_parent_is_no_reason_to_replay() {
+        let lineage = diamond();
+        let rows = BTreeMap::from([("b", at("9"))]);
+        assert!(lineage.is_finished("a", &rows));
+        assert_eq!(may_begin(&lineage, &rows), "abc");
+    }
+
+    #[test]
+    fn grandchildren_know_of_a_position_two_levels_up() {
+        let rows = BTreeMap::from([("a", at("SHARD_END"))]);
+        assert!(diamond().has_ancestor_with_position("d", &rows));
+        assert!(!diamond().has_ancestor_with_position("a", &rows));
+    }
+}

@@ -1,0 +1,145 @@
+//! The work on a stream's shards, from the lease to the checkpoint.
+//!
+//! One way in for the data, each step a module with one owner of its state:
+//!
+//! ```text
+//!            plan ── who takes what, when to look again (pure)
+//!             │      lineage, start: which shards may be read, and from where (pure)
+//!        coordinator ── looks at the rows, takes leases, starts a worker for each
+//!             │
+//!          worker ── one shard from its take to its release
+//!        ┌────┴───────────────┬─────────────────────┐
+//!     reader ──pages──▶ processor ──watermark──▶ keeper ──▶ store
+//!     (pace, budget)    (batcher, handler)       (renews every 3 s, fences, releases)
+//! ```
+
+mod batcher;
+mod budget;
+mod coordinator;
+mod held;
+mod keeper;
+mod lineage;
+mod look;
+mod pace;
+mod plan;
+mod processor;
+mod reader;
+mod start;
+mod watermark;
+mod worker;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use budget::Budget;
+pub(crate) use coordinator::{Coordinator, StreamReport};
+
+use crate::handler::Handler;
+use crate::lease::{LeaseKey, LeaseStore, OwnerId};
+use crate::position::Position;
+use crate::stream::{Source, StreamName};
+use crate::summary::Counters;
+use crate::time::{SharedClock, Timestamp};
+
+/// The end of a run, in three steps. Each is a child of the run's own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Phases {
+    /// Stop reading and taking; let running handler calls finish.
+    pub(crate) stop: CancellationToken,
+    /// Cancel handler calls that still run; checkpoint and release.
+    pub(crate) cancel: CancellationToken,
+    /// Give up on what has not ended by now: the run returns.
+    pub(crate) end: CancellationToken,
+}
+
+impl Phases {
+    /// The same end, which one stream may come to earlier by itself.
+    pub(crate) fn child(&self) -> Self {
+        Self {
+            stop: self.stop.child_token(),
+            cancel: self.cancel.child_token(),
+            end: self.end.child_token(),
+        }
+    }
+}
+
+/// How one stream is read.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadSettings {
+    pub(crate) namespace: Option<String>,
+    pub(crate) start_at: Position,
+    pub(crate) batch_size: usize,
+    pub(crate) batching_window: Duration,
+    pub(crate) poll: Duration,
+}
+
+/// How one run behaves.
+#[derive(Clone, Debug)]
+pub(crate) struct RunSettings {
+    pub(crate) max_shards: Option<NonZeroUsize>,
+    pub(crate) relay: Option<Duration>,
+    pub(crate) stop_when_caught_up: bool,
+    /// How long the run was going to last, when it began; `None`: it has no end.
+    pub(crate) total: Option<Duration>,
+    /// When it plans to give its shards back, by the store's clock.
+    pub(crate) releases_at: Option<Timestamp>,
+    /// When running handler calls are cancelled.
+    pub(crate) cancel_at: Option<Instant>,
+    /// The seed of everything that is left to chance.
+    pub(crate) seed: u64,
+}
+
+/// What everything that works on one stream in one run has in common.
+pub(crate) struct Context {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) store: Arc<dyn LeaseStore>,
+    pub(crate) handler: Arc<dyn Handler>,
+    pub(crate) clock: SharedClock,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) stream: StreamName,
+    pub(crate) invocation: Arc<str>,
+    pub(crate) owner: OwnerId,
+    pub(crate) read: ReadSettings,
+    pub(crate) run: RunSettings,
+    pub(crate) phases: Phases,
+}
+
+impl Context {
+    fn shard_key(&self, shard: &str) -> LeaseKey {
+        LeaseKey::shard(self.read.namespace.as_deref(), self.stream.name(), shard)
+    }
+
+    fn stream_key(&self) -> LeaseKey {
+        LeaseKey::stream(self.read.namespace.as_deref(), self.stream.name())
+    }
+}
+
+/// Waits that double from `first` up to `most`, each cut short by up to a half, so that many who
+/// failed together do not come back together.
+#[derive(Debug)]
+struct Backoff {
+    next: Duration,
+    first: Duration,
+    most: Duration,
+}
+
+impl Backoff {
+    fn new(first: Duration, most: Duration) -> Self {
+        Self { next: first, first, most }
+    }
+
+    fn next(&mut self) -> Duration {
+        let wait = self.next.mul_f64(0.5 + 0.5 * fastrand::f64());
+        self.next = (self.next * 2).min(self.most);
+        wait
+    }
+
+    fn reset(&mut self) {
+        self.next = self.first;
+    }
+}

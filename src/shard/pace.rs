@@ -1,0 +1,104 @@
+//! When to read a shard again.
+//!
+//! A shard serves 5 `GetRecords` calls and 2 MiB a second, to all of its consumers together
+//! (<https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html>). A page that took
+//! more than a second's worth is followed by a pause, since the service is sure to refuse before. Up
+//! to the first refusal full pages are fetched as fast as they are worked off; from then on every
+//! read of the stream keeps to the limits until the run ends.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The shortest time between two calls within the limit of 5 a second.
+const CALL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Bytes a second that a shard serves.
+const BYTES_PER_SECOND: usize = 2 * 1024 * 1024;
+
+/// What the last page was like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PageFacts {
+    pub(super) records: usize,
+    pub(super) bytes: usize,
+    pub(super) limit: u32,
+    pub(super) behind_ms: Option<u64>,
+}
+
+/// The pace of all reads of one stream in one run.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    poll: Duration,
+    refused: AtomicBool,
+}
+
+impl Pace {
+    /// A pace with this wait between reads of a shard that has nothing new.
+    pub(crate) fn new(poll: Duration) -> Self {
+        Self { poll, refused: AtomicBool::new(false) }
+    }
+
+    /// The service refused a read: it does enforce its limits here.
+    pub(super) fn refused(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    /// How long after the start of the call that brought this page the next one may start.
+    pub(super) fn interval(&self, page: PageFacts) -> Duration {
+        if page.records == 0 {
+            // Lag that is unknown may be none: an idle shard must not be read five times a second.
+            let behind = page.behind_ms.is_some_and(|behind| behind > 0);
+            return if behind { CALL_INTERVAL } else { self.poll };
+        }
+        let at_tip = page.behind_ms == Some(0) && page.records < page.limit as usize;
+        let by_bytes = Duration::from_secs_f64(page.bytes as f64 / BYTES_PER_SECOND as f64);
+        if at_tip {
+            self.poll.max(by_bytes)
+        } else if self.refused.load(Ordering::Relaxed) {
+            CALL_INTERVAL.max(by_bytes)
+        } else if page.bytes > BYTES_PER_SECOND {
+            by_bytes
+        } else {
+            Duration::ZERO
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLL: Duration = Duration::from_secs(1);
+
+    fn page(records: usize, bytes: usize, behind_ms: Option<u64>) -> PageFacts {
+        PageFacts { records, bytes, limit: 10_000, behind_ms }
+    }
+
+    #[test]
+    fn empty_pages_are_polled_and_chased_while_behind() {
+        let pace = Pace::new(POLL);
+        assert_eq!(pace.interval(page(0, 0, Some(0))), POLL);
+        assert_eq!(pace.interval(page(0, 0, None)), POLL, "unknown lag");
+        assert_eq!(pace.interval(page(0, 0, Some(5_000))), CALL_INTERVAL);
+    }
+
+    #[test]
+    fn full_pages_follow_at_once_until_the_service_refuses() {
+        let pace = Pace::new(POLL);
+        assert_eq!(pace.interval(page(10_000, 1 << 20, Some(0))), Duration::ZERO);
+        assert_eq!(pace.interval(page(10, 100, Some(9))), Duration::ZERO);
+        pace.refused();
+        assert_eq!(pace.interval(page(10_000, 1 << 20, Some(0))), Duration::from_millis(500));
+        assert_eq!(pace.interval(page(10, 100, Some(9))), CALL_INTERVAL);
+    }
+
+    #[test]
+    fn a_page_of_ten_mebibytes_is_followed_by_five_seconds() {
+        let pace = Pace::new(POLL);
+        assert_eq!(pace.interval(page(10, 10 << 20, Some(9))), Duration::from_secs(5));
+    }
+
+    #[test]
+    fn at_the_tip_the_next_read_waits_for_the_poll() {
+        assert_eq!(Pace::new(POLL).interval(page(3, 600, Some(0))), POLL);
+    }
+}

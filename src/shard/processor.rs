@@ -1,0 +1,218 @@
+//! The processor of one shard: hands batches to the handler, and raises the watermark.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::sleep;
+
+use super::batcher::Batcher;
+use super::held::Held;
+use super::{Backoff, Context};
+use crate::handler::{Batch, BatchParts, Handled, HandlerError};
+use crate::record::Record;
+
+/// The first and the longest wait before a failed batch is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(15));
+
+/// Why a processor ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ProcessEnd {
+    /// The reader has ended, and all that it had read is done.
+    Drained,
+    /// The run stops; the rest is for the next one.
+    Stopped,
+    /// The lease is lost.
+    Lost,
+    /// The handler failed, or did not come to an end.
+    Failed(String),
+}
+
+/// What a processor has to tell in the end.
+#[derive(Debug)]
+pub(super) struct Processed {
+    pub(super) end: ProcessEnd,
+    pub(super) records: u64,
+}
+
+/// The processor of one shard.
+pub(super) struct Processor {
+    pub(super) context: Arc<Context>,
+    pub(super) held: Arc<Held>,
+    pub(super) shard: Arc<str>,
+    pub(super) stream_arn: Arc<str>,
+    pub(super) batcher: Batcher,
+}
+
+/// What one call of the handler came to.
+enum Called {
+    Done,
+    Failed(String),
+    NotStarted,
+    Unwanted,
+}
+
+impl Processor {
+    /// Works off what the reader reads, until that ends, the run stops, or the lease is lost.
+    pub(super) async fn process(mut self) -> Processed {
+        let mut records = 0;
+        let stop = self.context.phases.stop.clone();
+        let wanted = self.held.wanted().clone();
+        let end = loop {
+            let batch = tokio::select! {
+                biased;
+                () = wanted.cancelled() => break self.unwanted(),
+                () = stop.cancelled() => break ProcessEnd::Stopped,
+                batch = self.batcher.next() => batch,
+            };
+            let Some(batch) = batch else { break ProcessEnd::Drained };
+            if let Err(end) = self.work_off(batch, &mut records).await {
+                break end;
+            }
+        };
+        Processed { end, records }
+    }
+
+    /// Handles one batch until it is done: what is left of it is tried again, with backoff.
+    async fn work_off(
+        &mut self,
+        mut batch: Vec<Record>,
+        records: &mut u64,
+    ) -> Result<(), ProcessEnd> {
+        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+        loop {
+            if !self.held.may_work() {
+                return Err(self.unwanted());
+            }
+            if self.context.phases.stop.is_cancelled() {
+                return Err(ProcessEnd::Stopped);
+            }
+            let call = self.batch_of(batch);
+            let (called, done) = self.call(&call).await;
+            self.count(&call[..done], records);
+            let left = &call[done..];
+            let problem = match called {
+                Called::Done => return Ok(()),
+                Called::NotStarted => return Err(ProcessEnd::Stopped),
+                Called::Unwanted => return Err(self.cut_short(left)),
+                Called::Failed(problem) => self.failed(left, &problem),
+            };
+            self.context.counters.failed_records.add(left.len() as u64);
+            tracing::warn!(stream = %self.context.stream, shard = %self.shard, %problem, "trying again");
+            if done > 0 {
+                backoff.reset();
+            }
+            self.wait(backoff.next(), problem).await?;
+            batch = left.to_vec();
+        }
+    }
+
+    /// Calls the handler once, and says how many of the first records are done.
+    async fn call(&self, batch: &Batch) -> (Called, usize) {
+        let call = AssertUnwindSafe(self.context.handler.handle(batch.clone())).catch_unwind();
+        let result = tokio::select! {
+            biased;
+            () = self.held.wanted().cancelled() => return (Called::Unwanted, batch.done()),
+            result = call => result,
+        };
+        match result {
+            Ok(Ok(Handled::All)) => (Called::Done, batch.len()),
+            Ok(Ok(Handled::NotStarted)) => (Called::NotStarted, batch.done()),
+            Ok(Ok(Handled::Failed(failed))) => {
+                let first = batch.iter().position(|record| failed.contains(&record.sequence));
+                match first {
+                    _ if failed.is_empty() => (Called::Done, batch.len()),
+                    Some(first) => (Called::Failed("it reported a failure".to_owned()), first),
+                    // As the event source mapping does: unknown identifiers fail the whole batch.
+                    None => (
+                        Called::Failed("it reported records that were not in the batch".to_owned()),
+                        batch.done(),
+                    ),
+                }
+            }
+            Ok(Err(HandlerError { .. })) if batch.done() == batch.len() => {
+                (Called::Done, batch.len())
+            }
+            Ok(Err(error)) => (Called::Failed(error.to_string()), batch.done()),
+            Err(panic) => {
+                (Called::Failed(format!("it panicked: {}", panic_text(&*panic))), batch.done())
+            }
+        }
+    }
+
+    fn batch_of(&self, records: Vec<Record>) -> Batch {
+        Batch::from(BatchParts {
+            records,
+            stream: self.context.stream.clone(),
+            stream_arn: self.stream_arn.clone(),
+            shard: self.shard.clone(),
+            invocation: self.context.invocation.clone(),
+            behind_ms: self.batcher.behind_ms(),
+            deadline: self.context.run.cancel_at,
+            cancelled: self.held.wanted().clone(),
+        })
+    }
+
+    /// Raises the watermark over `done` and counts it; a lease that was lost meanwhile is not written.
+    fn count(&mut self, done: &[Record], records: &mut u64) {
+        let Some(last) = done.last() else { return };
+        self.held.done(last);
+        *records += done.len() as u64;
+        self.context.counters.records.add(done.len() as u64);
+        let bytes = done.iter().map(|record| record.data.len() as u64).sum();
+        self.context.counters.bytes.add(bytes);
+        self.batcher.worked_off(done.len());
+    }
+
+    async fn wait(&self, time: Duration, problem: String) -> Result<(), ProcessEnd> {
+        tokio::select! {
+            biased;
+            () = self.held.wanted().cancelled() => Err(match self.unwanted() {
+                ProcessEnd::Lost => ProcessEnd::Lost,
+                _ => ProcessEnd::Failed(problem),
+            }),
+            () = self.context.phases.stop.cancelled() => Err(ProcessEnd::Failed(problem)),
+            () = sleep(time) => Ok(()),
+        }
+    }
+
+    fn unwanted(&self) -> ProcessEnd {
+        let run_is_over = self.context.phases.cancel.is_cancelled();
+        if run_is_over && !self.held.is_lost() { ProcessEnd::Stopped } else { ProcessEnd::Lost }
+    }
+
+    fn cut_short(&self, left: &[Record]) -> ProcessEnd {
+        match self.unwanted() {
+            ProcessEnd::Stopped => ProcessEnd::Failed(format!(
+                "the handler did not finish {} before the run's deadline and was cancelled; they are \
+                 left for the next run",
+                place(left)
+            )),
+            end => end,
+        }
+    }
+
+    fn failed(&self, left: &[Record], problem: &str) -> String {
+        format!("the handler failed on {} of {}: {problem}", place(left), self.shard)
+    }
+}
+
+/// Names records by their sequence numbers, never by their content.
+fn place(records: &[Record]) -> String {
+    match records {
+        [] => "no record".to_owned(),
+        [one] => format!("the record {}", one.sequence),
+        [first, .., last] => {
+            format!("{} records from {} to {}", records.len(), first.sequence, last.sequence)
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
+}

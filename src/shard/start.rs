@@ -1,0 +1,98 @@
+//! Where reading a shard begins (SPEC §6.1, §6.2).
+
+use crate::lease::{Checkpoint, Row};
+use crate::position::Position;
+use crate::stream::Start;
+use crate::summary::Origin;
+use crate::time::Timestamp;
+
+/// Where to begin, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Beginning {
+    pub(super) start: Start,
+    pub(super) origin: Origin,
+    /// Records that arrived before this are not wanted, whatever the service sends.
+    pub(super) not_before: Option<Timestamp>,
+}
+
+impl Beginning {
+    fn at_time(time: Timestamp, origin: Origin) -> Self {
+        Self { start: Start::AtTimestamp(time), origin, not_before: Some(time) }
+    }
+
+    fn at_horizon(origin: Origin) -> Self {
+        Self { start: Start::TrimHorizon, origin, not_before: None }
+    }
+}
+
+/// Decides where to begin: `None` if the shard is done.
+///
+/// `row` is the reply to the acquire, never an earlier look. A stored checkpoint wins over
+/// `start_at`. A shard that goes on where an ancestor with a stored position ended begins at its own
+/// beginning. `LATEST` means since `opened_at`, for ever: a reader that comes on a schedule would
+/// otherwise miss whatever arrives between two of its runs.
+pub(super) fn begin(
+    row: &Row,
+    has_ancestor_with_position: bool,
+    start_at: &Position,
+    opened_at: Timestamp,
+) -> Option<Beginning> {
+    match &row.checkpoint {
+        Some(Checkpoint::ShardEnd) => return None,
+        Some(Checkpoint::At(sequence)) => {
+            return Some(Beginning {
+                start: Start::AfterSequenceNumber(sequence.clone()),
+                origin: Origin::Checkpoint,
+                not_before: None,
+            });
+        }
+        None => {}
+    }
+    Some(match start_at {
+        _ if has_ancestor_with_position => Beginning::at_horizon(Origin::Parent),
+        Position::TrimHorizon => Beginning::at_horizon(Origin::StartAt),
+        Position::AtTimestamp(time) => Beginning::at_time(*time, Origin::StartAt),
+        Position::Latest => Beginning::at_time(opened_at, Origin::OpenedAt),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::SequenceNumber;
+
+    const OPENED: Timestamp = Timestamp::from_secs(1_000);
+
+    fn row(checkpoint: Option<&str>) -> Row {
+        Row { checkpoint: checkpoint.map(|text| text.parse().unwrap()), ..Row::default() }
+    }
+
+    #[test]
+    fn a_stored_checkpoint_wins_over_start_at() {
+        let begin = begin(&row(Some("17")), true, &Position::TrimHorizon, OPENED).unwrap();
+        let seventeen = SequenceNumber::parse("17").unwrap();
+        assert_eq!(begin.start, Start::AfterSequenceNumber(seventeen));
+        assert_eq!(begin.origin, Origin::Checkpoint);
+    }
+
+    #[test]
+    fn a_finished_shard_is_not_read() {
+        assert_eq!(begin(&row(Some("SHARD_END")), false, &Position::TrimHorizon, OPENED), None);
+    }
+
+    #[test]
+    fn latest_means_since_the_stream_was_first_opened() {
+        let begin = begin(&row(None), false, &Position::Latest, OPENED).unwrap();
+        assert_eq!(begin.start, Start::AtTimestamp(OPENED));
+        assert_eq!((begin.origin, begin.not_before), (Origin::OpenedAt, Some(OPENED)));
+    }
+
+    #[test]
+    fn a_child_goes_on_at_its_beginning_whatever_start_at_says() {
+        let time = Position::AtTimestamp(Timestamp::from_secs(5));
+        for start_at in [Position::Latest, Position::TrimHorizon, time] {
+            let begin = begin(&row(None), true, &start_at, OPENED).unwrap();
+            assert_eq!((begin.start, begin.not_before), (Start::TrimHorizon, None));
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The worker of one shard: everything between its take and its release.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::Context;
+use super::batcher::Batcher;
+use super::held::Held;
+use super::keeper::{Ending, Fate, Keeper, Order};
+use super::pace::Pace;
+use super::processor::{ProcessEnd, Processed, Processor};
+use super::reader::{Read, ReadEnd, Reader};
+use super::start::Beginning;
+use crate::lease::{Row, Taken};
+use crate::summary::{Origin, Outcome};
+use crate::time::Moment;
+
+/// What became of a shard.
+#[derive(Debug)]
+pub(super) struct ShardReport {
+    pub(super) shard: Arc<str>,
+    pub(super) outcome: Outcome,
+    pub(super) from: Option<Origin>,
+    pub(super) records: u64,
+    pub(super) checkpoint: Option<String>,
+    pub(super) behind_ms: Option<u64>,
+    pub(super) error: Option<String>,
+    /// Whether the shard had nothing new, and is not to be read again in this run.
+    pub(super) caught_up: bool,
+    /// A handler call did not come to an end and could not be cancelled: it blocks its thread.
+    pub(super) stuck: bool,
+    /// The row as it was left, where that is known.
+    pub(super) row: Option<Row>,
+}
+
+/// A shard that was taken.
+pub(super) struct Worker {
+    pub(super) context: Arc<Context>,
+    pub(super) pace: Arc<Pace>,
+    pub(super) shard: Arc<str>,
+    pub(super) stream_arn: Arc<str>,
+    pub(super) taken: Taken,
+    /// When the acquire was sent: the lease counts from here.
+    pub(super) sent: Moment,
+    /// Where to begin; `None` if the shard is done.
+    pub(super) beginning: Option<Beginning>,
+}
+
+impl Worker {
+    /// Reads, handles, renews and, in the end, gives the shard back.
+    pub(super) async fn work(self) -> ShardReport {
+        let context = self.context;
+        let held =
+            Arc::new(Held::new(context.clock.clone(), self.sent, &context.phases.cancel));
+        let (order, orders) = oneshot::channel();
+        let keeper = Keeper {
+            store: context.store.clone(),
+            clock: context.clock.clone(),
+            held: held.clone(),
+            lease: self.taken.lease,
+            end: context.phases.end.clone(),
+        };
+        // A run that is dropped takes all of its tasks with it: nothing goes on without its keeper.
+        let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.keep(orders)));
+        let from = self.beginning.as_ref().map(|beginning| beginning.origin);
+        let Some(beginning) = self.beginning else {
+            let ending = hand_back(order, Order::HandBack, keeper).await;
+            return report(self.shard, from, Done::default(), ending);
+        };
+
+        // One page is worked off, one is read ahead.
+        let (sender, pages) = mpsc::channel(1);
+        let batcher = Batcher::new(pages, context.read.batch_size, context.read.batching_window);
+        let processor = Processor {
+            context: context.clone(),
+            held: held.clone(),
+            shard: self.shard.clone(),
+            stream_arn: self.stream_arn,
+            batcher,
+        };
+        let processor = AbortOnDropHandle::new(tokio::spawn(processor.process()));
+        let reader = Reader {
+            context: context.clone(),
+            pace: self.pace,
+            held: held.clone(),
+            shard: self.shard.clone(),
+            pages: sender,
+        };
+        let done = run(&context, reader, beginning, processor).await;
+        if done.finished() && held.may_work() {
+            held.finish();
+        }
+        let what = if done.processed.is_none() { Order::Abandon } else { Order::HandBack };
+        let ending = hand_back(order, what, keeper).await;
+        report(self.shard, from, done, ending)
+    }
+}
+
+/// How reading and handling ended.
+#[derive(Default)]
+struct Done {
+    read: Option<Read>,
+    /// `None` if the handler could not be joined (or there was nothing to do).
+    processed: Option<Processed>,
+}
+
+impl Done {
+    /// Whether the shard is closed and all of it is done.
+    fn finished(&self) -> bool {
+        matches!(
+            (&self.read, &self.processed),
+            (
+                Some(Read { end: ReadEnd::Closed, .. }),
+                Some(Processed { end: ProcessEnd::Drained, .. })
+            )
+        )
+    }
+
+    fn caught_up(&self) -> bool {
+        matches!(&self.read, Some(Read { end: ReadEnd::CaughtUp, .. }))
+    }
+
+    /// What the reader or the handler failed on.
+    fn problem(&self) -> Option<String> {
+        let handler = match &self.processed {
+            Some(Processed { end: ProcessEnd::Failed(problem), .. }) => Some(problem.clone()),
+            _ => None,
+        };
+        let reader = match &self.read {
+            Some(Read { end: ReadEnd::Failed(error), .. }) => Some(error.to_string()),
+            _ => None,
+        };
+        handler.or(reader)
+    }
+}
+
+/// Runs the reader and the processor to their ends.
+async fn run(
+    context: &Context,
+    reader: Reader,
+    beginning: Beginning,
+    mut processor: AbortOnDropHandle<Processed>,
+) -> Done {
+    // A processor that ends first (its handler was given up, say) ends the reading too.
+    let (read, joined) = tokio::select! {
+        read = reader.read(beginning) => (Some(read), None),
+        joined = &mut processor => (None, Some(joined)),
+    };
+    let joined = match joined {
+        Some(joined) => Some(joined),
+        None => tokio::select! {
+            biased;
+            joined = &mut processor => Some(joined),
+            () = context.phases.end.cancelled() => None,
+        },
+    };
+    let processed = joined.map(|joined| {
+        joined.unwrap_or_else(|error| Processed {
+            end: ProcessEnd::Failed(format!("the processor of the shard ended early: {error}")),
+            records: 0,
+        })
+    });
+    Done { read, processed }
+}
+
+async fn hand_back(
+    order: oneshot::Sender<Order>,
+    what: Order,
+    keeper: AbortOnDropHandle<Ending>,
+) -> Ending {
+    // The keeper may have ended by itself: the lease is lost then, and it says so.
+    let _ = order.send(what);
+    keeper.await.unwrap_or_else(|error| Ending {
+        fate: Fate::Left,
+        checkpoint: None,
+        row: None,
+        error: Some(format!("the keeper of the lease ended early: {error}")),
+    })
+}
+
+fn report(shard: Arc<str>, from: Option<Origin>, done: Done, ending: Ending) -> ShardReport {
+    let stuck = from.is_some() && done.processed.is_none();
+    let stuck_problem = stuck.then(|| {
+        "the handler blocks its thread and could not be cancelled: its shard is not released, and \
+         the process must end"
+            .to_owned()
+    });
+    let error = match ending.fate {
+        Fate::Lost => ending.error.or_else(|| done.problem()),
+        Fate::Released | Fate::Left => stuck_problem.or_else(|| done.problem()).or(ending.error),
+    };
+    let outcome = match ending.fate {
+        Fate::Lost => Outcome::Lost,
+        _ if error.is_some() => Outcome::Failed,
+        _ if from.is_none() || done.finished() => Outcome::Finished,
+        _ => Outcome::Released,
+    };
+    ShardReport {
+        shard,
+        outcome,
+        from,
+        records: done.processed.as_ref().map_or(0, |processed| processed.records),
+        checkpoint: ending.checkpoint,
+        behind_ms: done.read.as_ref().and_then(|read| read.behind_ms),
+        error,
+        caught_up: done.caught_up(),
+        stuck,
+        row: ending.row,
+    }
+}

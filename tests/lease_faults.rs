@@ -1,0 +1,479 @@
+//! The DynamoDB store under faults, with scripted replies: lost replies, late writes of one's own,
+//! throttles, and what is told where a table cannot be used (SPEC §3, refused writes).
+#![cfg(feature = "dynamodb-lease")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
+use aws_sdk_dynamodb::operation::update_item::UpdateItemInput;
+use aws_sdk_dynamodb::types::AttributeValue;
+use aws_smithy_mocks::{MockResponse, MockResponseInterceptor, Rule, create_mock_http_client, mock};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::http::StatusCode;
+use aws_smithy_types::body::SdkBody;
+use leasehold::lease::{
+    Acquire, DynamoLeaseStore, Hold, Lease, LeaseKey, LeaseStore, OwnerId, Standing, StoreError,
+    StoreErrorKind, StreamRow,
+};
+use leasehold::time::Timestamp;
+use serde_json::{Value, json};
+
+type Item = HashMap<String, AttributeValue>;
+
+/// What happens to one `UpdateItem`.
+#[derive(Clone)]
+enum Fault {
+    /// It is applied and answered.
+    None,
+    /// It is applied, and the reply is lost.
+    ReplyLost,
+    /// It is refused, since the row is this by now (`None`: there is none).
+    Refused(Option<Value>),
+    /// It is refused by the row as it is.
+    Stale,
+    /// The service answers with this error.
+    Error(u16, &'static str, &'static str),
+}
+
+/// A table of one row, to which each write does what the script says. Whether a condition holds is
+/// the script's to say, too: what conditions mean is tested against the stand-in.
+#[derive(Default)]
+struct Table {
+    row: Item,
+    script: Vec<Fault>,
+    writes: Vec<UpdateItemInput>,
+}
+
+impl Table {
+    fn answer(&mut self, write: &UpdateItemInput) -> HttpResponse {
+        assert!(!self.script.is_empty(), "a write that the script does not have: {write:?}");
+        self.writes.push(write.clone());
+        match self.script.remove(0) {
+            Fault::None => {
+                apply(write, &mut self.row);
+                reply(200, &json!({ "Attributes": wire(&self.row) }))
+            }
+            Fault::ReplyLost => {
+                apply(write, &mut self.row);
+                fails(500, "InternalServerError", "the reply is lost")
+            }
+            Fault::Refused(row) => refused(row),
+            Fault::Stale => refused(Some(wire(&self.row))),
+            Fault::Error(status, code, message) => fails(status, code, message),
+        }
+    }
+}
+
+fn reply(status: u16, body: &Value) -> HttpResponse {
+    HttpResponse::new(StatusCode::try_from(status).unwrap(), SdkBody::from(body.to_string()))
+}
+
+fn fails(status: u16, code: &str, message: &str) -> HttpResponse {
+    let kind = format!("com.amazonaws.dynamodb.v20120810#{code}");
+    reply(status, &json!({ "__type": kind, "message": message }))
+}
+
+fn refused(row: Option<Value>) -> HttpResponse {
+    let mut body = json!({
+        "__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException",
+        "message": "The conditional request failed",
+    });
+    if let Some(row) = row {
+        body["Item"] = row;
+    }
+    reply(400, &body)
+}
+
+fn wire(row: &Item) -> Value {
+    row.iter().map(|(name, value)| (name.clone(), wire_value(value))).collect()
+}
+
+fn wire_value(value: &AttributeValue) -> Value {
+    match value {
+        AttributeValue::S(text) => json!({ "S": text }),
+        AttributeValue::N(number) => json!({ "N": number }),
+        AttributeValue::M(members) => json!({ "M": wire(members) }),
+        other => panic!("no attribute of ours: {other:?}"),
+    }
+}
+
+/// Does what the update expression says: `SET #a = :a, ... REMOVE #b, ...`.
+fn apply(write: &UpdateItemInput, row: &mut Item) {
+    row.extend(write.key().unwrap().clone());
+    let (names, values) = (write.expression_attribute_names().unwrap(), write.expression_attribute_values());
+    let update = write.update_expression().unwrap();
+    let (sets, removes) = update.split_once("REMOVE").unwrap_or((update, ""));
+    for set in sets.trim().trim_start_matches("SET ").split(", ") {
+        let (name, value) = set.trim().split_once(" = ").unwrap();
+        row.insert(names[name].clone(), values.unwrap()[value].clone());
+    }
+    for name in removes.split(", ").map(str::trim).filter(|name| !name.is_empty()) {
+        row.remove(&names[name]);
+    }
+}
+
+type Shared = Arc<Mutex<Table>>;
+
+fn client(rules: &[Rule]) -> Client {
+    let answers =
+        rules.iter().fold(MockResponseInterceptor::new(), |answers, rule| answers.with_rule(rule));
+    let config = Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("eu-west-1"))
+        .credentials_provider(Credentials::new("id", "secret", None, None, "test"))
+        .http_client(create_mock_http_client())
+        .interceptor(answers);
+    Client::from_conf(config.build())
+}
+
+/// A store on a table whose row somebody or nobody has, and who waits for `script`.
+fn scripted(script: &[Fault]) -> (DynamoLeaseStore, Shared) {
+    let table = Shared::default();
+    table.lock().unwrap().script = script.to_vec();
+    let asked = Arc::clone(&table);
+    let rule = mock!(Client::update_item)
+        .then_compute_response(move |write| MockResponse::Http(asked.lock().unwrap().answer(write)));
+    (DynamoLeaseStore::new(client(&[rule]), "leases"), table)
+}
+
+const SHARD: &str = "orders:shardId-000000000000";
+
+fn key() -> LeaseKey {
+    LeaseKey::shard(None, "orders", "shardId-000000000000")
+}
+
+fn me() -> OwnerId {
+    OwnerId::from("me")
+}
+
+fn standing() -> Standing {
+    Standing { checkpoint: Some("12".parse().unwrap()), checkpoint_at: None }
+}
+
+/// A lease on a row that was just taken, with counter 1; then the script goes on with `faults`.
+async fn holding(faults: &[Fault]) -> (DynamoLeaseStore, Shared, Lease) {
+    let (store, table) = scripted(&[Fault::None]);
+    let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
+    let Acquire::Taken(taken) = acquired else { panic!("{acquired:?}") };
+    table.lock().unwrap().script = faults.to_vec();
+    (store, table, taken.lease)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Write {
+    Renew,
+    Checkpoint,
+    Release,
+}
+
+const WRITES: [Write; 3] = [Write::Renew, Write::Checkpoint, Write::Release];
+
+impl Write {
+    async fn on(self, store: &DynamoLeaseStore, lease: &mut Lease) -> Result<Hold, StoreError> {
+        match self {
+            Write::Renew => store.renew(lease, &standing()).await,
+            Write::Checkpoint => store.checkpoint(lease, &standing()).await,
+            Write::Release => store.release(lease, &standing()).await,
+        }
+    }
+}
+
+fn text_of<'a>(row: &'a Item, attribute: &str) -> Option<&'a str> {
+    row.get(attribute).map(|value| value.as_s().or_else(|_| value.as_n()).unwrap().as_str())
+}
+
+/// The counter that a write required.
+fn required(write: &UpdateItemInput) -> Option<&str> {
+    let counter = write.expression_attribute_values()?.get(":if_counter")?;
+    counter.as_n().ok().map(String::as_str)
+}
+
+/// Ours, as an attempt whose reply was lost may have left it: another counter and checkpoint.
+fn ours() -> Value {
+    json!({
+        "lease_key": { "S": SHARD }, "lease_owner": { "S": "me" },
+        "lease_expiry": { "N": "1700000000000" }, "lease_counter": { "N": "8" },
+        "checkpoint": { "S": "11" },
+    })
+}
+
+fn theirs() -> Value {
+    json!({
+        "lease_key": { "S": SHARD }, "lease_owner": { "S": "other" },
+        "lease_expiry": { "N": "4000000000000" }, "lease_counter": { "N": "9" },
+        "checkpoint": { "S": "20" },
+    })
+}
+
+fn nobodys() -> Value {
+    json!({
+        "lease_key": { "S": SHARD }, "lease_counter": { "N": "9" }, "checkpoint": { "S": "20" },
+    })
+}
+
+#[tokio::test]
+async fn every_write_requires_the_owner_and_the_counter() {
+    for write in WRITES {
+        let (store, table, mut lease) = holding(&[Fault::None]).await;
+        write.on(&store, &mut lease).await.unwrap();
+        let table = table.lock().unwrap();
+        for input in &table.writes {
+            let condition = input.condition_expression().unwrap();
+            let names = input.expression_attribute_names().unwrap();
+            for attribute in ["lease_owner", "lease_counter"] {
+                let (placeholder, _) = names.iter().find(|(_, name)| *name == attribute).unwrap();
+                assert!(condition.contains(placeholder.as_str()), "{write:?}: {condition}");
+            }
+        }
+        assert_eq!(required(&table.writes[1]), Some("1"), "{write:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_survives_a_lost_reply() {
+    for write in WRITES {
+        let faults = [Fault::ReplyLost, Fault::Stale, Fault::None];
+        let (store, table, mut lease) = holding(&faults).await;
+        let lost = write.on(&store, &mut lease).await.unwrap_err();
+        assert_eq!(lost.kind(), StoreErrorKind::Unavailable, "{write:?}");
+
+        let hold = write.on(&store, &mut lease).await.unwrap();
+        let Hold::Kept(row) = hold else { panic!("{write:?}: {hold:?}") };
+        assert_eq!(row.checkpoint, standing().checkpoint, "{write:?}");
+        assert_eq!(row.owner.is_none(), write == Write::Release, "{write:?}");
+        let table = table.lock().unwrap();
+        assert_eq!(text_of(&table.row, "checkpoint"), Some("12"), "{write:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_take_survives_a_lost_reply() {
+    let (store, table) = scripted(&[Fault::ReplyLost, Fault::Stale, Fault::None]);
+    let lost = store.acquire(&key(), &me(), None, None).await.unwrap_err();
+    assert_eq!(lost.kind(), StoreErrorKind::Unavailable);
+
+    let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
+    let Acquire::Taken(taken) = acquired else { panic!("{acquired:?}") };
+    assert_eq!(taken.lease.owner(), &me());
+    let table = table.lock().unwrap();
+    let counter = table.row["lease_counter"].as_n().unwrap().parse().unwrap();
+    assert_eq!(taken.row.counter, Some(counter));
+}
+
+#[tokio::test]
+async fn a_late_write_of_ones_own_is_adopted_and_written_over() {
+    for write in WRITES {
+        let (store, table, mut lease) = holding(&[Fault::Refused(Some(ours())), Fault::None]).await;
+        let hold = write.on(&store, &mut lease).await.unwrap();
+        let Hold::Kept(row) = hold else { panic!("{write:?}: {hold:?}") };
+        assert_eq!(row.counter, Some(9), "{write:?}");
+        assert_eq!(row.checkpoint, standing().checkpoint, "{write:?}");
+        let table = table.lock().unwrap();
+        let counters: Vec<_> = table.writes.iter().skip(1).map(required).collect();
+        assert_eq!(counters, [Some("1"), Some("8")], "{write:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_late_take_of_ones_own_is_taken_over() {
+    let (store, table) = scripted(&[Fault::Refused(Some(ours())), Fault::None]);
+    let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
+    let Acquire::Taken(taken) = acquired else { panic!("{acquired:?}") };
+    assert_eq!(taken.row.counter, Some(9));
+    assert!(!taken.had_expired);
+    let table = table.lock().unwrap();
+    assert_eq!(table.writes.iter().map(required).collect::<Vec<_>>(), [None, Some("8")]);
+}
+
+#[tokio::test]
+async fn another_owner_no_owner_and_no_row_are_a_lost_lease() {
+    for write in WRITES {
+        for found in [Some(theirs()), Some(nobodys()), None] {
+            let (store, table, mut lease) = holding(&[Fault::Refused(found.clone())]).await;
+            let hold = write.on(&store, &mut lease).await.unwrap();
+            let Hold::Lost(row) = hold else { panic!("{write:?} {found:?}: {hold:?}") };
+            assert_eq!(row.is_some(), found.is_some(), "{write:?}");
+            assert_eq!(table.lock().unwrap().writes.len(), 2, "nothing more was tried");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_take_is_refused_by_another_owner_and_tried_again_where_there_is_none() {
+    let (store, _) = scripted(&[Fault::Refused(Some(theirs()))]);
+    let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
+    assert!(matches!(&acquired, Acquire::Held(Some(row)) if row.counter == Some(9)), "{acquired:?}");
+
+    let (store, table) = scripted(&[Fault::Refused(Some(nobodys())), Fault::None]);
+    let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
+    assert!(matches!(acquired, Acquire::Taken(_)), "{acquired:?}");
+    assert_eq!(required(&table.lock().unwrap().writes[1]), Some("9"));
+}
+
+#[tokio::test]
+async fn a_passing_fault_is_told_from_a_refusal_and_not_multiplied() {
+    let rows = [
+        (400, "ProvisionedThroughputExceededException", StoreErrorKind::Throttled),
+        (400, "ThrottlingException", StoreErrorKind::Throttled),
+        (400, "RequestLimitExceeded", StoreErrorKind::Throttled),
+        (500, "InternalServerError", StoreErrorKind::Unavailable),
+        (503, "ServiceUnavailable", StoreErrorKind::Unavailable),
+        (400, "ReplicatedWriteConflictException", StoreErrorKind::Unavailable),
+    ];
+    for (status, code, kind) in rows {
+        let fault = Fault::Error(status, code, "later");
+        let (store, table) = scripted(std::slice::from_ref(&fault));
+        let error = store.acquire(&key(), &me(), None, None).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{code}");
+        assert!(error.is_transient());
+        assert_eq!(table.lock().unwrap().writes.len(), 1, "{code}: the SDK tried again");
+        for write in WRITES {
+            let (store, _, mut lease) = holding(std::slice::from_ref(&fault)).await;
+            let error = write.on(&store, &mut lease).await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{write:?} {code}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_named_with_what_to_do() {
+    let rows = [
+        (
+            "ResourceNotFoundException",
+            "Requested resource not found",
+            "table leases does not exist in eu-west-1: create it (template.yaml does), or set \
+             LEASEHOLD_TABLE to one that does",
+        ),
+        (
+            "ValidationException",
+            "The provided key element does not match the schema",
+            "table leases in eu-west-1 is no lease table: it must have the string key lease_key and \
+             no sort key",
+        ),
+        (
+            "AccessDeniedException",
+            "User: arn:aws:sts::1:assumed-role/f is not authorized to perform: dynamodb:UpdateItem",
+            "give the role dynamodb:UpdateItem on this table",
+        ),
+        (
+            "ExpiredTokenException",
+            "The security token included in the request is expired",
+            "renew them and check this host's clock",
+        ),
+        (
+            "UnrecognizedClientException",
+            "The security token included in the request is invalid.",
+            "found no good AWS credentials",
+        ),
+    ];
+    for (code, message, part) in rows {
+        let (store, _) = scripted(&[Fault::Error(400, code, message)]);
+        let error = store.acquire(&key(), &me(), None, None).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Table, "{code}");
+        assert!(!error.is_transient());
+        let text = error.to_string();
+        assert!(text.contains(part) && text.contains("table leases"), "{text}");
+    }
+}
+
+/// The calls that read name their own action.
+#[tokio::test]
+async fn a_missing_permission_to_read_is_named() {
+    let denied = || fails(400, "AccessDeniedException", "not authorized");
+    let rules = [
+        mock!(Client::batch_get_item).then_http_response(denied),
+        mock!(Client::get_item).then_http_response(denied),
+        mock!(Client::update_item).then_http_response(denied),
+    ];
+    let store = DynamoLeaseStore::new(client(&rules), "leases");
+    let stream = LeaseKey::stream(None, "orders");
+    let offered = StreamRow { opened_at: Some(Timestamp::from_secs(1)), ..StreamRow::default() };
+    let errors = [
+        ("dynamodb:BatchGetItem", store.read(&[key()]).await.unwrap_err()),
+        ("dynamodb:GetItem", store.read_stream(&stream).await.unwrap_err()),
+        ("dynamodb:UpdateItem", store.open_stream(&stream, &offered).await.unwrap_err()),
+    ];
+    for (action, error) in errors {
+        assert_eq!(error.kind(), StoreErrorKind::Table);
+        assert!(error.to_string().contains(action), "{error}");
+    }
+}
+
+fn keys(n: usize) -> Vec<LeaseKey> {
+    (0..n).map(|id| LeaseKey::shard(None, "orders", &format!("{id:04}"))).collect()
+}
+
+/// A service that reads at most `most` rows a call, and how many keys each call asked for.
+fn reading(most: usize) -> (DynamoLeaseStore, Arc<Mutex<Vec<usize>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&asked);
+    let rule = mock!(Client::batch_get_item).then_compute_response(move |input| {
+        let wanted = &input.request_items().unwrap()["leases"];
+        assert_eq!(wanted.consistent_read(), Some(true));
+        let keys: Vec<Value> = wanted.keys().iter().map(wire).collect();
+        noted.lock().unwrap().push(keys.len());
+        let (read, left) = keys.split_at(keys.len().min(most));
+        let read = read.iter().map(|key| {
+            let mut row = key.clone();
+            row["lease_owner"] = key["lease_key"].clone();
+            row["lease_expiry"] = json!({ "N": "1" });
+            row
+        });
+        let mut body = json!({ "Responses": { "leases": read.collect::<Vec<_>>() } });
+        body["UnprocessedKeys"] = match left.is_empty() {
+            true => json!({}),
+            false => json!({ "leases": { "Keys": left, "ConsistentRead": true } }),
+        };
+        MockResponse::Http(reply(200, &body))
+    });
+    (DynamoLeaseStore::new(client(&[rule]), "leases"), asked)
+}
+
+/// SPEC §3, reading: a look at 1,000 shards costs at most 11 calls.
+#[tokio::test]
+async fn a_thousand_rows_cost_ten_calls() {
+    let (store, asked) = reading(100);
+    let keys = keys(1_000);
+    let rows = store.read(&keys).await.unwrap();
+    for (row, key) in rows.into_iter().zip(&keys) {
+        let owner = row.unwrap().unwrap().owner.unwrap();
+        assert_eq!(owner.as_str(), key.as_str());
+    }
+    assert_eq!(*asked.lock().unwrap(), [100; 10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_were_left_unread_are_asked_for_again_alone() {
+    let (store, asked) = reading(40);
+    let rows = store.read(&keys(100)).await.unwrap();
+    assert!(rows.iter().all(|row| matches!(row, Ok(Some(_)))));
+    assert_eq!(*asked.lock().unwrap(), [100, 60, 20]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_stay_unread_are_a_throttle() {
+    let (store, asked) = reading(0);
+    let error = store.read(&keys(3)).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Throttled);
+    assert_eq!(*asked.lock().unwrap(), [3; 6]);
+}
+
+/// Under a paused clock the wait is over at once; what is measured is the time that was waited.
+#[tokio::test(start_paused = true)]
+async fn a_service_that_does_not_answer_is_given_up() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let config = Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("eu-west-1"))
+        .credentials_provider(Credentials::new("id", "secret", None, None, "test"))
+        .endpoint_url(url);
+    let store = DynamoLeaseStore::new(Client::from_conf(config.build()), "leases");
+    let begun = tokio::time::Instant::now();
+    let error = store.acquire(&key(), &me(), None, None).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(begun.elapsed() <= Duration::from_secs(4), "{:?}", begun.elapsed());
+}

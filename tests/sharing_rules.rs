@@ -1,0 +1,193 @@
+//! The rules of LEASES.md, each shown by a test of its own.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::lease::MemoryLeaseStore;
+use leasehold::stream::StreamName;
+use leasehold::{Batch, Broker, Error, Outcome, Position, Reason, Run, Subscription};
+use support::{STREAM, Scene, name};
+use tokio::time::Instant;
+
+#[tokio::test(start_paused = true)]
+async fn a_second_subscription_to_a_stream_is_refused_before_anything_is_read() {
+    let scene = Scene::new(1);
+    let arn = format!("arn:aws:kinesis:us-east-1:000000000000:stream/{STREAM}");
+    let by_arn = Subscription::new(StreamName::parse(&arn).unwrap());
+    for second in [Subscription::new(name()), by_arn] {
+        let broker = scene.noting(Position::Latest).subscribe(second, scene.notes.handler());
+        let error = broker.run(scene.once()).await.unwrap_err();
+        assert!(matches!(error, Error::DuplicateSubscription(_)), "{error}");
+        assert!(error.to_string().contains(STREAM));
+    }
+    assert!(scene.stream.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_brokers_with_stores_of_their_own_each_read_the_whole_stream() {
+    let scene = Scene::new(2);
+    scene.put(&scene.shard(0), 0..5);
+    scene.put(&scene.shard(1), 5..10);
+    let broker = || {
+        let store = MemoryLeaseStore::with_clock(scene.clock.clone());
+        Broker::reading(scene.stream.clone(), store).clock(scene.clock.clone()).subscribe(
+            Subscription::new(name()).start_at(Position::TrimHorizon),
+            scene.notes.handler(),
+        )
+    };
+    let (one, other) = (broker(), broker());
+    let (one, other) = tokio::join!(one.run(scene.once()), other.run(scene.once()));
+    assert_eq!((one.unwrap().records, other.unwrap().records), (10, 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn brokers_with_one_table_share_the_shards() {
+    let scene = Scene::new(8);
+    for index in 0..8 {
+        scene.put(&scene.shard(index), [index]);
+    }
+    let (one, other) = (scene.noting(Position::TrimHorizon), scene.noting(Position::TrimHorizon));
+    let run = || Run::lasting(Duration::from_secs(30));
+    let (one, other) = tokio::join!(one.run(run()), other.run(run()));
+    let (one, other) = (one.unwrap(), other.unwrap());
+    assert_eq!(one.records + other.records, 8, "each record once");
+    assert_eq!(scene.notes.sorted().len(), 8);
+    assert_ne!(one.owner, other.owner);
+    assert_eq!((one.lost, other.lost), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_memory_store_is_empty_after_a_restart_and_opens_at_the_end_unless_start_at_is_set() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    scene.put(&shard, ["before"]);
+    tokio::time::advance(Duration::from_secs(10)).await;
+    let restarted = |start_at| {
+        let store = MemoryLeaseStore::with_clock(scene.clock.clone());
+        Broker::reading(scene.stream.clone(), store)
+            .clock(scene.clock.clone())
+            .subscribe(Subscription::new(name()).start_at(start_at), scene.notes.handler())
+    };
+    let broker = restarted(Position::Latest);
+    broker.run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.take(), Vec::<String>::new());
+    scene.put(&shard, ["meanwhile"]);
+    broker.run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.take(), ["meanwhile"], "one broker's runs go on from each other");
+    tokio::time::advance(Duration::from_secs(10)).await;
+
+    restarted(Position::Latest).run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.take(), Vec::<String>::new(), "at the end of the stream");
+    restarted(Position::TrimHorizon).run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.take(), ["before", "meanwhile"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_wins_over_start_at() {
+    let scene = Scene::new(1);
+    scene.put(&scene.shard(0), ["a", "b"]);
+    scene.noting(Position::TrimHorizon).run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.take(), ["a", "b"]);
+    scene.put(&scene.shard(0), ["c"]);
+    scene.noting(Position::TrimHorizon).run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.take(), ["c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn latest_is_durable_so_nothing_is_missed_between_two_runs() {
+    let scene = Scene::new(1);
+    scene.put(&scene.shard(0), ["before"]);
+    tokio::time::advance(Duration::from_secs(10)).await;
+    let first = scene.noting(Position::Latest).run(scene.once()).await.unwrap();
+    assert_eq!(first.records, 0);
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    scene.put(&scene.shard(0), ["between"]);
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    let second = scene.noting(Position::Latest).run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.take(), ["between"]);
+    assert_eq!(second.shards[0].from, Some(leasehold::Origin::OpenedAt));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_renewed_every_3_s_and_lasts_10_and_is_released_with_its_last_checkpoint() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    scene.put(&shard, 0..10);
+    let broker = scene.noting(Position::TrimHorizon);
+    let summary = broker.run(Run::lasting(Duration::from_secs(60))).await.unwrap();
+    let writes = scene.table.writes(&shard);
+    let renewals = writes.iter().filter(|change| support::is_renewal(change)).count();
+    assert_eq!(renewals, 18, "55 s in steps of 3 s");
+    assert_eq!(writes.len(), renewals + 2, "and the take, and the release with the checkpoint");
+    assert!(support::is_release(writes.last().unwrap()));
+    let row = scene.table.row(&shard).await;
+    assert_eq!((row.owner, row.expiry, row.release), (None, None, None));
+    assert_eq!(row.checkpoint.map(|at| at.to_string()), summary.shards[0].checkpoint);
+    assert_eq!((summary.records, summary.reason), (10, Reason::Deadline));
+    assert_eq!(summary.shards[0].outcome, Outcome::Released);
+    assert_eq!(summary.lease_writes, writes.len() as u64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_number_of_writes_does_not_depend_on_the_number_of_records() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    scene.put(&shard, 0..100_000);
+    let summary = scene.noting(Position::TrimHorizon).run(scene.once()).await.unwrap();
+    assert_eq!(summary.records, 100_000);
+    assert!(summary.lease_writes <= 3, "{}", summary.lease_writes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_stops_b_takes_over_and_goes_on_behind_the_checkpoint() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    scene.put(&shard, 0..10);
+    let a = scene.noting(Position::TrimHorizon);
+    let a = a.run(Run::lasting(Duration::from_secs(20)).named("a"));
+    let b = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        scene.noting(Position::TrimHorizon).run(Run::lasting(Duration::from_secs(60)).named("b")).await
+    };
+    let feed = async {
+        for n in 10..40 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            scene.put(&shard, [n]);
+        }
+    };
+    let (a, b, ()) = tokio::join!(a, b, feed);
+    let (a, b) = (a.unwrap(), b.unwrap());
+    assert_eq!(a.records + b.records, 40, "nothing twice, nothing lost");
+    assert!(a.records > 0 && b.records > 0);
+    let expected: Vec<_> = (0..40).map(|n| n.to_string()).collect();
+    assert_eq!(scene.notes.all(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_dead_owner_is_taken_when_it_has_run_out() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    scene.put(&shard, 0..10);
+    let doomed = scene.noting(Position::TrimHorizon);
+    // Dropped, as if killed: its row stays as it is.
+    let run = doomed.run(Run::lasting(Duration::from_secs(600)));
+    assert!(tokio::time::timeout(Duration::from_secs(20), run).await.is_err());
+    let killed = Instant::now();
+    assert!(scene.table.row(&shard).await.owner.is_some());
+    scene.put(&shard, ["after"]);
+    let first_read = Arc::new(Mutex::new(None));
+    let note = first_read.clone();
+    let handler = move |_: Batch| {
+        note.lock().unwrap().get_or_insert_with(Instant::now);
+        std::future::ready(())
+    };
+    let broker = scene.broker().subscribe(Subscription::new(name()), handler);
+    let summary = broker.run(Run::lasting(Duration::from_secs(60))).await.unwrap();
+    assert_eq!(summary.records, 1, "behind the checkpoint of the dead owner's last renewal");
+    let after = first_read.lock().unwrap().unwrap() - killed;
+    let range = Duration::from_secs(7)..=Duration::from_millis(10_500);
+    assert!(range.contains(&after), "{after:?}");
+    assert_eq!(scene.table.row(&shard).await.owner, None);
+}
