@@ -2,14 +2,16 @@
 
 use std::fmt;
 
-//use crate::config::ConfigError;
+use crate::config::ConfigError;
 use crate::summary::Summary;
 
 /// An error of a broker or of the function around it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    // CONFIG
+    /// The settings are wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A broker reads a stream through one subscription.
     #[error(
         "the stream {0} has two subscriptions: a broker reads a stream through one; a second broker \

@@ -19,7 +19,7 @@ use tower::util::MapResponseLayer;
 
 use self::event::{Allowance, Narrowed};
 use crate::broker::{Broker, Subscription};
-use crate::config::{Config, HandlerSetting};
+use crate::config::{Config, ConfigError, FunctionConfig, HandlerSetting};
 use crate::error::Error;
 use crate::handler::{Count, Handler, Jsonl, LambdaTarget, LambdaTargetOptions};
 use crate::lease::{DynamoLeaseStore, MemoryLeaseStore};
@@ -36,34 +36,40 @@ const READ_AHEAD: f64 = 0.4;
 
 /// Serves a function that hands every batch to `handler`: your own `main` in one line.
 ///
-/// Settings come from the environment (`LEASEHOLD_STREAMS`, `LEASEHOLD_TABLE`, …; `LEASEHOLD_HANDLER`
-/// has no use here). Wrong settings do not end the process: each invocation fails and names them all.
+/// Settings come from the environment: see [`Config`]. Wrong settings do not end the process: each
+/// invocation fails and names them all.
 ///
 /// # Errors
 /// If this is not a Lambda function's environment.
 pub async fn run(handler: impl Handler) -> Result<(), Error> {
-    let config = Config::for_own_handler_from_env();
     let handler: Arc<dyn Handler> = Arc::new(handler);
-    serve(config.map(|config| Function::new(config, Some(handler)))).await
+    serve(Config::from_env().map(|config| Function::new(config, move |_| handler.clone()))).await
 }
 
-/// Serves the ready-made function, whose handler `LEASEHOLD_HANDLER` names.
+/// Serves the ready-made function, whose handler `LEASEHOLD_HANDLER` names: see [`FunctionConfig`].
 ///
 /// # Errors
 /// If this is not a Lambda function's environment.
 pub async fn run_configured() -> Result<(), Error> {
-    serve(Config::from_env().map(|config| Function::new(config, None))).await
+    serve(FunctionConfig::from_env().map(|function| {
+        let FunctionConfig { config, handler, target_timeout } = function;
+        Function::new(config, move |aws| built_in(&handler, target_timeout, aws))
+    }))
+    .await
 }
+
+/// Makes the function's handler, once the SDK's configuration is there.
+type MakeHandler = dyn Fn(&SdkConfig) -> Arc<dyn Handler> + Send + Sync;
 
 /// The function of this process.
 struct Function {
     config: Config,
-    handler: Option<Arc<dyn Handler>>,
+    make_handler: Box<MakeHandler>,
     broker: OnceCell<Broker>,
     told_of_budget: AtomicBool,
 }
 
-async fn serve(function: Result<Function, crate::config::ConfigError>) -> Result<(), Error> {
+async fn serve(function: Result<Function, ConfigError>) -> Result<(), Error> {
     init_logs();
     if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_none() {
         return Err(Error::Aws(
@@ -101,8 +107,12 @@ async fn serve(function: Result<Function, crate::config::ConfigError>) -> Result
 }
 
 impl Function {
-    fn new(config: Config, handler: Option<Arc<dyn Handler>>) -> Self {
-        Self { config, handler, broker: OnceCell::new(), told_of_budget: AtomicBool::new(false) }
+    fn new(
+        config: Config,
+        make_handler: impl Fn(&SdkConfig) -> Arc<dyn Handler> + Send + Sync + 'static,
+    ) -> Self {
+        let make_handler = Box::new(make_handler);
+        Self { config, make_handler, broker: OnceCell::new(), told_of_budget: AtomicBool::new(false) }
     }
 
     async fn invoke(&self, event: LambdaEvent<Value>, stuck: &AtomicBool) -> Result<Value, Failure> {
@@ -172,10 +182,7 @@ impl Function {
         };
         let memory = f64::from(self.config.memory_mb) * 1024.0 * 1024.0;
         let broker = broker.read_ahead((memory * READ_AHEAD) as usize);
-        let handler = match &self.handler {
-            Some(handler) => handler.clone(),
-            None => self.configured_handler(&aws),
-        };
+        let handler = (self.make_handler)(&aws);
         let subscribe = |broker: Broker, stream: &crate::stream::StreamName| {
             let mut subscription = Subscription::new(stream.clone())
                 .start_at(self.config.start_at)
@@ -189,16 +196,20 @@ impl Function {
         };
         Ok(self.config.streams.iter().fold(broker, subscribe))
     }
+}
 
-    fn configured_handler(&self, aws: &SdkConfig) -> Arc<dyn Handler> {
-        match &self.config.handler {
-            HandlerSetting::Count => Arc::new(Count),
-            HandlerSetting::Jsonl(target) => Arc::new(Jsonl::new(target.clone())),
-            HandlerSetting::Lambda(function) => {
-                let client = aws_sdk_lambda::Client::new(aws);
-                let options = LambdaTargetOptions::default();
-                Arc::new(LambdaTarget::new(&client, function.clone(), options))
-            }
+fn built_in(
+    setting: &HandlerSetting,
+    target_timeout: Option<Duration>,
+    aws: &SdkConfig,
+) -> Arc<dyn Handler> {
+    match setting {
+        HandlerSetting::Count => Arc::new(Count),
+        HandlerSetting::Jsonl(output) => Arc::new(Jsonl::new(output.clone())),
+        HandlerSetting::Lambda(function) => {
+            let client = aws_sdk_lambda::Client::new(aws);
+            let options = LambdaTargetOptions { timeout: target_timeout, ..Default::default() };
+            Arc::new(LambdaTarget::new(&client, function.clone(), options))
         }
     }
 }

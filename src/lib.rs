@@ -1,11 +1,82 @@
 //! leasehold: read Kinesis shards without a fleet.
+//!
+//! A schedule starts an invocation. It takes the shard leases that nobody owns or whose owner has
+//! died, reads and handles records until near its timeout while it renews every 3 s, writes
+//! checkpoints, and gives its leases back before it returns. Invocations that follow or overlap each
+//! other share a stream as the instances of one service would. The leases live in a DynamoDB table,
+//! one row per shard, every write conditional; delivery is at-least-once.
+//!
+//! # Your own function
+//!
+//! ```no_run
+//! use leasehold::Batch;
+//!
+//! # #[cfg(feature = "dynamodb-lease")]
+//! #[tokio::main]
+//! async fn main() -> Result<(), leasehold::Error> {
+//!     leasehold::lambda::run(|batch: Batch| async move {
+//!         for record in batch.iter() {
+//!             println!("{} bytes at {}", record.data.len(), record.sequence);
+//!         }
+//!     })
+//!     .await
+//! }
+//! # #[cfg(not(feature = "dynamodb-lease"))]
+//! # fn main() {}
+//! ```
+//!
+//! The settings come from the environment: see [`config::Config`]. Outside Lambda, see [`Broker`].
+//!
+//! # The data's way
+//!
+//! ```text
+//!                    ┌───────────────── one run of a Broker ──────────────────┐
+//!                    │  Coordinator (one per stream)                          │
+//!                    │    looks at rows, plans, takes leases                  │
+//!                    │       │ starts, for each shard it takes                │
+//!                    │       ▼                                                │
+//!   Kinesis ─pages──▶│  Reader ─▶ Batcher ─▶ your Handler ─▶ Watermark        │
+//!                    │                                          │             │
+//!   lease table ◀────│────────── renew + checkpoint, 3 s ── Keeper            │
+//!                    └────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! # The map
+//!
+//! | module | what it is there for |
+//! |---|---|
+//! | [`lambda`] | the Lambda shell: settings and clients once, a run per invocation |
+//! | [`config`] | settings, read from the environment once and checked together |
+//! | [`Broker`], [`Subscription`], [`Run`] | which streams are read, through which store, how long |
+//! | [`lease`] | rows, conditional writes and the protocol over them; stores in memory and in DynamoDB |
+//! | `shard` | the work on a shard: plan, coordinator, worker, reader, processor, keeper |
+//! | [`stream`] | Kinesis as a reader needs it |
+//! | [`handler`] | batches, what a handler may answer, and the built-in ones |
+//! | [`Record`] | records and sequence numbers |
+//! | [`Summary`] | what a run did |
+//! | [`time`] | timestamps and the injected clock |
+//! | `aws` | what calls through the SDK have in common: failures, retries, timeouts |
+//!
+//! # Features
+//!
+//! | feature | default | |
+//! |---|---|---|
+//! | `dynamodb-lease` | yes | [`DynamoLeaseStore`] and the [`lambda`] shell |
+//! | `cli` | no | the operator's tool (nothing yet) |
+//! | `esm` | no | existing event source mapping handlers as they are (nothing yet) |
+//! | `test-util` | no | [`lease::conformance`], a stream in memory and a clock for tests |
+#![cfg_attr(not(feature = "dynamodb-lease"), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(not(feature = "test-util"), allow(rustdoc::broken_intra_doc_links))]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod aws;
 mod broker;
+pub mod config;
 mod error;
 pub mod handler;
+#[cfg(feature = "dynamodb-lease")]
+pub mod lambda;
 pub mod lease;
 mod position;
 mod record;
@@ -17,8 +88,12 @@ pub mod time;
 
 pub use broker::{Broker, Subscription};
 pub use error::Error;
-pub use position::Position;
-pub use run::Run;
 pub use handler::{Batch, Handled, Handler, HandlerError, each};
+#[cfg(feature = "dynamodb-lease")]
+pub use lease::DynamoLeaseStore;
+pub use lease::{LeaseStore, MemoryLeaseStore};
+pub use position::Position;
 pub use record::{NotASequenceNumber, Record, SequenceNumber};
+pub use run::Run;
+pub use stream::StreamName;
 pub use summary::{Origin, Outcome, Reason, ShardSummary, Summary};

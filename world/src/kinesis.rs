@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::types::{Record, Shard, ShardIteratorType, StreamStatus};
+use axum::extract::DefaultBodyLimit;
 use ferrokinesis::store::StoreOptions;
 
 use crate::client;
@@ -81,6 +82,8 @@ impl Kinesis {
             aws_region: client::REGION.to_owned(),
             ..StoreOptions::default()
         });
+        // axum's own limit of 2 MB is less than a PutRecords call may have; the service checks its own.
+        let router = router.layer(DefaultBodyLimit::disable());
         let server = Server::router(options.port, router).await;
         let client = client::kinesis(&server.url());
         Self { server, client }

@@ -5,6 +5,8 @@ use std::ops::AddAssign;
 use std::time::Duration;
 
 use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_kinesis::operation::put_records::PutRecordsError;
 use aws_sdk_kinesis::primitives::Blob;
 use aws_sdk_kinesis::types::PutRecordsRequestEntry;
 use tokio::time::Instant;
@@ -184,11 +186,7 @@ impl Producer {
                     }
                     numbers = failed;
                 }
-                // Throttled, or the stream is being changed.
-                Err(error)
-                    if error
-                        .as_service_error()
-                        .is_none_or(|e| !e.is_resource_not_found_exception()) => {}
+                Err(error) if may_pass(&error) => {}
                 Err(error) => panic!("put into {}: {error:?}", self.stream),
             }
             tokio::time::sleep(PAUSE).await;
@@ -200,6 +198,15 @@ impl Producer {
         let entry = PutRecordsRequestEntry::builder().partition_key(number.partition_key());
         entry.data(Blob::new(number.payload(self.size))).build().expect("all that it needs")
     }
+}
+
+/// Whether it may go better the next time: throttled, in trouble, or the stream is being changed.
+fn may_pass(error: &SdkError<PutRecordsError>) -> bool {
+    let Some(refusal) = error.as_service_error() else { return true };
+    refusal.is_provisioned_throughput_exceeded_exception()
+        || refusal.is_kms_throttling_exception()
+        || refusal.code() == Some("ResourceInUseException")
+        || error.raw_response().is_some_and(|reply| reply.status().is_server_error())
 }
 
 #[cfg(test)]

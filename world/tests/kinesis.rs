@@ -63,6 +63,15 @@ async fn what_a_call_failed_to_put_is_put_before_what_follows() {
 }
 
 #[tokio::test]
+async fn a_call_may_be_as_large_as_the_service_allows() {
+    let world = World::start().await;
+    world.kinesis.create_stream("orders", 1).await;
+    let mut producer = Producer::new(world.kinesis_client(), "orders").keys(20).size(200_000);
+    assert_eq!(producer.put(20).await.total, 20);
+    assert_eq!(world.kinesis_proxy.count("PutRecords"), 1);
+}
+
+#[tokio::test]
 async fn iterators_expire_when_told_to() {
     let kinesis = Kinesis::start(Options::default().iterator_ttl(Duration::ZERO)).await;
     kinesis.create_stream("orders", 1).await;

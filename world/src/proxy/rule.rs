@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::watch;
@@ -260,7 +260,11 @@ impl Active {
             return false;
         }
         let shard = if self.rule.schedule.by_shard() { call.shard(iterators) } else { None };
-        let takes = self.rule.schedule.fires(&mut self.seen.lock().expect("not poisoned"), shard);
+        let takes = self.rule.schedule.fires(
+            &mut self.seen.lock().expect("not poisoned"),
+            shard,
+            Instant::now(),
+        );
         if takes {
             self.hits.fetch_add(1, Ordering::Relaxed);
         }
