@@ -109,7 +109,8 @@ async fn status(dynamo: Arc<Dynamo>, put: Arc<Mutex<Put>>) -> Json<Value> {
         let all = sequences.get(&shard).map_or(&[][..], Vec::as_slice);
         let done = checkpoint.as_deref().map_or(0, |at| all.partition_point(|n| !is_later(n, at)));
         let backlog = all.len() - done;
-        let behind = number(&row, "checkpoint_at").map(|at| if backlog == 0 { 0 } else { now - at });
+        let behind =
+            number(&row, "checkpoint_at").map(|at| if backlog == 0 { 0 } else { now - at });
         shards.push(json!({
             "shard": shard,
             "owner": text(&row, "lease_owner"),

@@ -198,9 +198,9 @@ impl Broker {
             seed: run.seed,
         };
         let wanted = |subscription: &Subscription| {
-            run.streams.as_ref().is_none_or(|names| {
-                names.iter().any(|name| name.may_be(&subscription.stream))
-            })
+            run.streams
+                .as_ref()
+                .is_none_or(|names| names.iter().any(|name| name.may_be(&subscription.stream)))
         };
         let chosen = self.subscriptions.iter().filter(|(subscription, _)| wanted(subscription));
         let contexts: Vec<_> = chosen
@@ -222,7 +222,8 @@ impl Broker {
             })
             .collect();
         if contexts.is_empty() {
-            let known = self.subscriptions.iter().map(|(subscription, _)| subscription.stream.name());
+            let known =
+                self.subscriptions.iter().map(|(subscription, _)| subscription.stream.name());
             let known = known.collect::<Vec<_>>().join(", ");
             return Err(Error::NothingToRead(format!(
                 "this run is to read none of the broker's streams ({known})"
@@ -275,7 +276,7 @@ fn summarise(
     reports: &[StreamReport],
 ) -> Summary {
     let shards: Vec<_> = reports.iter().flat_map(|report| report.shards.iter().cloned()).collect();
-    let count = |outcome| shards.iter().filter(|shard| shard.outcome == outcome).count() as u64;
+    let left = shards.iter().filter(|shard| shard.outcome == Outcome::Left).count() as u64;
     Summary {
         invocation: run.name.clone(),
         owner: owner.to_string(),
@@ -288,8 +289,8 @@ fn summarise(
         lease_reads: counters.lease_reads.get(),
         throttled: counters.throttled.get(),
         gaps: counters.gaps.get(),
-        lost: count(Outcome::Lost),
-        left: count(Outcome::Left),
+        lost: reports.iter().map(|report| report.lost).sum(),
+        left,
         stuck: reports.iter().any(|report| report.stuck),
         shards: brief(shards),
     }

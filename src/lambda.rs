@@ -112,17 +112,25 @@ impl Function {
         make_handler: impl Fn(&SdkConfig) -> Arc<dyn Handler> + Send + Sync + 'static,
     ) -> Self {
         let make_handler = Box::new(make_handler);
-        Self { config, make_handler, broker: OnceCell::new(), told_of_budget: AtomicBool::new(false) }
+        Self {
+            config,
+            make_handler,
+            broker: OnceCell::new(),
+            told_of_budget: AtomicBool::new(false),
+        }
     }
 
-    async fn invoke(&self, event: LambdaEvent<Value>, stuck: &AtomicBool) -> Result<Value, Failure> {
+    async fn invoke(
+        &self,
+        event: LambdaEvent<Value>,
+        stuck: &AtomicBool,
+    ) -> Result<Value, Failure> {
         let LambdaEvent { payload, context } = event;
         let narrowed =
             Narrowed::from_event(&payload).map_err(|error| Failure::new("Event", error))?;
         let broker = self.broker().await?;
         let deadline = Timestamp::from_millis(i64::try_from(context.deadline).unwrap_or(i64::MAX));
-        let allowance =
-            Allowance::new(deadline, SystemClock.wall(), self.config.run, narrowed.run);
+        let allowance = Allowance::new(deadline, SystemClock.wall(), self.config.run, narrowed.run);
         if allowance.is_budget && !self.told_of_budget.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %deadline, budget_ms = self.config.run.as_millis() as u64,

@@ -155,7 +155,9 @@ impl Ends {
                 let early = ends.stop.saturating_duration_since(stopped);
                 (ends.cancel - early, ends.end - early)
             }
-            None => (stopped + DEFAULT_MARGIN - RELEASING, stopped + DEFAULT_MARGIN - RELEASING / 5),
+            None => {
+                (stopped + DEFAULT_MARGIN - RELEASING, stopped + DEFAULT_MARGIN - RELEASING / 5)
+            }
         }
     }
 }

@@ -10,8 +10,19 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A point in time, in whole milliseconds since the Unix epoch: the unit of `lease_expiry`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 #[serde(transparent)]
 pub struct Timestamp(i64);
 

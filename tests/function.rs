@@ -119,7 +119,8 @@ async fn an_event_of_wrong_types_is_refused_with_each_key_named_and_other_json_i
     }
     let error = function.invoke(Invocation::new(json!({"streams": ["others"]}))).await.unwrap_err();
     assert!(error.message.contains("orders"), "it names the streams there are: {error}");
-    for event in [json!(null), json!("tick"), json!([1]), json!({"detail-type": "Scheduled Event"})] {
+    for event in [json!(null), json!("tick"), json!([1]), json!({"detail-type": "Scheduled Event"})]
+    {
         function.invoke(Invocation::new(event)).await.unwrap();
     }
 }
@@ -134,8 +135,13 @@ async fn wrong_settings_are_all_named_in_one_message() {
         .spawn()
         .await;
     let error = function.invoke(Invocation::default()).await.unwrap_err();
-    let named =
-        ["LEASEHOLD_STREAMS", "LEASEHOLD_POLL_MS", "LEASEHOLD_TABEL", "LEASEHOLD_TABLE", "LEASEHOLD_HANDLER"];
+    let named = [
+        "LEASEHOLD_STREAMS",
+        "LEASEHOLD_POLL_MS",
+        "LEASEHOLD_TABEL",
+        "LEASEHOLD_TABLE",
+        "LEASEHOLD_HANDLER",
+    ];
     for name in named {
         assert!(error.message.contains(name), "{name}: {error}");
     }
@@ -196,12 +202,17 @@ async fn the_lambda_handler_moves_the_checkpoint_to_just_before_the_first_failur
         move |event: Value| {
             let records = event["Records"].as_array().unwrap();
             let has = |record: &Value| record["kinesis"]["sequenceNumber"] == bad.as_str();
-            if records.iter().any(has) { Reply::failed_items(&[&bad]) } else { Reply::ok(json!(null)) }
+            if records.iter().any(has) {
+                Reply::failed_items(&[&bad])
+            } else {
+                Reply::ok(json!(null))
+            }
         }
     })
     .await;
     let url = target.url();
-    let settings = [("LEASEHOLD_HANDLER", "lambda:existing"), ("AWS_ENDPOINT_URL_LAMBDA", url.as_str())];
+    let settings =
+        [("LEASEHOLD_HANDLER", "lambda:existing"), ("AWS_ENDPOINT_URL_LAMBDA", url.as_str())];
     let function = counting(&world, &settings).await;
     let error = function.invoke(Invocation::default().within(seconds(5))).await.unwrap_err();
     assert!(error.message.contains(&bad), "{error}");

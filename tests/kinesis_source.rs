@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::config::{BehaviorVersion, Config, Credentials, Region};
 use aws_sdk_kinesis::operation::list_shards::ListShardsInput;
-use aws_smithy_mocks::{MockResponse, MockResponseInterceptor, Rule, create_mock_http_client, mock};
+use aws_smithy_mocks::{
+    MockResponse, MockResponseInterceptor, Rule, create_mock_http_client, mock,
+};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
@@ -47,7 +49,9 @@ fn orders() -> StreamName {
 #[tokio::test]
 async fn a_description_tells_the_services_time() {
     let rule = mock!(Client::describe_stream_summary)
-        .match_requests(|input| input.stream_name() == Some("orders") && input.stream_arn().is_none())
+        .match_requests(|input| {
+            input.stream_name() == Some("orders") && input.stream_arn().is_none()
+        })
         .then_http_response(|| {
             let summary = json!({
                 "StreamName": "orders", "StreamARN": ARN, "StreamStatus": "ACTIVE",
@@ -65,7 +69,9 @@ async fn a_description_tells_the_services_time() {
 /// What each page of a listing was asked with: name, ARN, token.
 type Asked = Arc<Mutex<Vec<[Option<String>; 3]>>>;
 
-fn listing(answer: impl Fn(&ListShardsInput) -> HttpResponse + Send + Sync + 'static) -> (Rule, Asked) {
+fn listing(
+    answer: impl Fn(&ListShardsInput) -> HttpResponse + Send + Sync + 'static,
+) -> (Rule, Asked) {
     let asked = Asked::default();
     let noted = Arc::clone(&asked);
     let rule = mock!(Client::list_shards).then_compute_response(move |input| {
@@ -149,12 +155,7 @@ async fn a_listing_that_expires_each_time_is_given_up() {
 async fn an_iterator_starts_where_it_is_told_to() {
     let starts = [
         (Start::TrimHorizon, "TRIM_HORIZON", None, None),
-        (
-            Start::AtTimestamp(Timestamp::from_millis(1_500)),
-            "AT_TIMESTAMP",
-            Some(1_500),
-            None,
-        ),
+        (Start::AtTimestamp(Timestamp::from_millis(1_500)), "AT_TIMESTAMP", Some(1_500), None),
         (
             Start::AfterSequenceNumber("12".parse().unwrap()),
             "AFTER_SEQUENCE_NUMBER",
@@ -196,7 +197,10 @@ async fn a_page_is_moved_over_whole() {
             "HashKeyRange": { "StartingHashKey": "0", "EndingHashKey": "1" } }],
     });
     let page = reading(page).records(&orders(), "i", 10).await.unwrap();
-    assert_eq!((page.next.as_deref(), page.behind_ms, page.has_children), (Some("i"), Some(7), true));
+    assert_eq!(
+        (page.next.as_deref(), page.behind_ms, page.has_children),
+        (Some("i"), Some(7), true)
+    );
     let first = &page.records[0];
     assert_eq!((first.sequence.as_str(), &first.data[..]), ("49", &[0, 255, 254][..]));
     assert_eq!(first.partition_key.as_deref(), Some("k"));

@@ -2,24 +2,23 @@
 //! throttles, and what is told where a table cannot be used (SPEC §3, refused writes).
 #![cfg(feature = "dynamodb-lease")]
 
+mod scripted;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
 use aws_sdk_dynamodb::operation::update_item::UpdateItemInput;
 use aws_sdk_dynamodb::types::AttributeValue;
-use aws_smithy_mocks::{MockResponse, MockResponseInterceptor, Rule, create_mock_http_client, mock};
+use aws_smithy_mocks::{MockResponse, mock};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use aws_smithy_runtime_api::http::StatusCode;
-use aws_smithy_types::body::SdkBody;
 use leasehold::lease::{
     Acquire, DynamoLeaseStore, Hold, Lease, LeaseKey, LeaseStore, OwnerId, Standing, StoreError,
-    StoreErrorKind, StreamRow,
+    StoreErrorKind,
 };
-use leasehold::time::Timestamp;
 use serde_json::{Value, json};
+
+use scripted::{client, fails, reply};
 
 type Item = HashMap<String, AttributeValue>;
 
@@ -67,15 +66,6 @@ impl Table {
     }
 }
 
-fn reply(status: u16, body: &Value) -> HttpResponse {
-    HttpResponse::new(StatusCode::try_from(status).unwrap(), SdkBody::from(body.to_string()))
-}
-
-fn fails(status: u16, code: &str, message: &str) -> HttpResponse {
-    let kind = format!("com.amazonaws.dynamodb.v20120810#{code}");
-    reply(status, &json!({ "__type": kind, "message": message }))
-}
-
 fn refused(row: Option<Value>) -> HttpResponse {
     let mut body = json!({
         "__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException",
@@ -103,7 +93,8 @@ fn wire_value(value: &AttributeValue) -> Value {
 /// Does what the update expression says: `SET #a = :a, ... REMOVE #b, ...`.
 fn apply(write: &UpdateItemInput, row: &mut Item) {
     row.extend(write.key().unwrap().clone());
-    let (names, values) = (write.expression_attribute_names().unwrap(), write.expression_attribute_values());
+    let (names, values) =
+        (write.expression_attribute_names().unwrap(), write.expression_attribute_values());
     let update = write.update_expression().unwrap();
     let (sets, removes) = update.split_once("REMOVE").unwrap_or((update, ""));
     for set in sets.trim().trim_start_matches("SET ").split(", ") {
@@ -117,25 +108,14 @@ fn apply(write: &UpdateItemInput, row: &mut Item) {
 
 type Shared = Arc<Mutex<Table>>;
 
-fn client(rules: &[Rule]) -> Client {
-    let answers =
-        rules.iter().fold(MockResponseInterceptor::new(), |answers, rule| answers.with_rule(rule));
-    let config = Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new("eu-west-1"))
-        .credentials_provider(Credentials::new("id", "secret", None, None, "test"))
-        .http_client(create_mock_http_client())
-        .interceptor(answers);
-    Client::from_conf(config.build())
-}
-
 /// A store on a table whose row somebody or nobody has, and who waits for `script`.
-fn scripted(script: &[Fault]) -> (DynamoLeaseStore, Shared) {
+fn following(script: &[Fault]) -> (DynamoLeaseStore, Shared) {
     let table = Shared::default();
     table.lock().unwrap().script = script.to_vec();
     let asked = Arc::clone(&table);
-    let rule = mock!(Client::update_item)
-        .then_compute_response(move |write| MockResponse::Http(asked.lock().unwrap().answer(write)));
+    let rule = mock!(Client::update_item).then_compute_response(move |write| {
+        MockResponse::Http(asked.lock().unwrap().answer(write))
+    });
     (DynamoLeaseStore::new(client(&[rule]), "leases"), table)
 }
 
@@ -155,7 +135,7 @@ fn standing() -> Standing {
 
 /// A lease on a row that was just taken, with counter 1; then the script goes on with `faults`.
 async fn holding(faults: &[Fault]) -> (DynamoLeaseStore, Shared, Lease) {
-    let (store, table) = scripted(&[Fault::None]);
+    let (store, table) = following(&[Fault::None]);
     let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
     let Acquire::Taken(taken) = acquired else { panic!("{acquired:?}") };
     table.lock().unwrap().script = faults.to_vec();
@@ -251,7 +231,7 @@ async fn a_write_survives_a_lost_reply() {
 
 #[tokio::test]
 async fn a_take_survives_a_lost_reply() {
-    let (store, table) = scripted(&[Fault::ReplyLost, Fault::Stale, Fault::None]);
+    let (store, table) = following(&[Fault::ReplyLost, Fault::Stale, Fault::None]);
     let lost = store.acquire(&key(), &me(), None, None).await.unwrap_err();
     assert_eq!(lost.kind(), StoreErrorKind::Unavailable);
 
@@ -279,7 +259,7 @@ async fn a_late_write_of_ones_own_is_adopted_and_written_over() {
 
 #[tokio::test]
 async fn a_late_take_of_ones_own_is_taken_over() {
-    let (store, table) = scripted(&[Fault::Refused(Some(ours())), Fault::None]);
+    let (store, table) = following(&[Fault::Refused(Some(ours())), Fault::None]);
     let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
     let Acquire::Taken(taken) = acquired else { panic!("{acquired:?}") };
     assert_eq!(taken.row.counter, Some(9));
@@ -303,11 +283,14 @@ async fn another_owner_no_owner_and_no_row_are_a_lost_lease() {
 
 #[tokio::test]
 async fn a_take_is_refused_by_another_owner_and_tried_again_where_there_is_none() {
-    let (store, _) = scripted(&[Fault::Refused(Some(theirs()))]);
+    let (store, _) = following(&[Fault::Refused(Some(theirs()))]);
     let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
-    assert!(matches!(&acquired, Acquire::Held(Some(row)) if row.counter == Some(9)), "{acquired:?}");
+    assert!(
+        matches!(&acquired, Acquire::Held(Some(row)) if row.counter == Some(9)),
+        "{acquired:?}"
+    );
 
-    let (store, table) = scripted(&[Fault::Refused(Some(nobodys())), Fault::None]);
+    let (store, table) = following(&[Fault::Refused(Some(nobodys())), Fault::None]);
     let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
     assert!(matches!(acquired, Acquire::Taken(_)), "{acquired:?}");
     assert_eq!(required(&table.lock().unwrap().writes[1]), Some("9"));
@@ -325,7 +308,7 @@ async fn a_passing_fault_is_told_from_a_refusal_and_not_multiplied() {
     ];
     for (status, code, kind) in rows {
         let fault = Fault::Error(status, code, "later");
-        let (store, table) = scripted(std::slice::from_ref(&fault));
+        let (store, table) = following(std::slice::from_ref(&fault));
         let error = store.acquire(&key(), &me(), None, None).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{code}");
         assert!(error.is_transient());
@@ -370,110 +353,11 @@ async fn what_cannot_be_used_is_named_with_what_to_do() {
         ),
     ];
     for (code, message, part) in rows {
-        let (store, _) = scripted(&[Fault::Error(400, code, message)]);
+        let (store, _) = following(&[Fault::Error(400, code, message)]);
         let error = store.acquire(&key(), &me(), None, None).await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Table, "{code}");
         assert!(!error.is_transient());
         let text = error.to_string();
         assert!(text.contains(part) && text.contains("table leases"), "{text}");
     }
-}
-
-/// The calls that read name their own action.
-#[tokio::test]
-async fn a_missing_permission_to_read_is_named() {
-    let denied = || fails(400, "AccessDeniedException", "not authorized");
-    let rules = [
-        mock!(Client::batch_get_item).then_http_response(denied),
-        mock!(Client::get_item).then_http_response(denied),
-        mock!(Client::update_item).then_http_response(denied),
-    ];
-    let store = DynamoLeaseStore::new(client(&rules), "leases");
-    let stream = LeaseKey::stream(None, "orders");
-    let offered = StreamRow { opened_at: Some(Timestamp::from_secs(1)), ..StreamRow::default() };
-    let errors = [
-        ("dynamodb:BatchGetItem", store.read(&[key()]).await.unwrap_err()),
-        ("dynamodb:GetItem", store.read_stream(&stream).await.unwrap_err()),
-        ("dynamodb:UpdateItem", store.open_stream(&stream, &offered).await.unwrap_err()),
-    ];
-    for (action, error) in errors {
-        assert_eq!(error.kind(), StoreErrorKind::Table);
-        assert!(error.to_string().contains(action), "{error}");
-    }
-}
-
-fn keys(n: usize) -> Vec<LeaseKey> {
-    (0..n).map(|id| LeaseKey::shard(None, "orders", &format!("{id:04}"))).collect()
-}
-
-/// A service that reads at most `most` rows a call, and how many keys each call asked for.
-fn reading(most: usize) -> (DynamoLeaseStore, Arc<Mutex<Vec<usize>>>) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let noted = Arc::clone(&asked);
-    let rule = mock!(Client::batch_get_item).then_compute_response(move |input| {
-        let wanted = &input.request_items().unwrap()["leases"];
-        assert_eq!(wanted.consistent_read(), Some(true));
-        let keys: Vec<Value> = wanted.keys().iter().map(wire).collect();
-        noted.lock().unwrap().push(keys.len());
-        let (read, left) = keys.split_at(keys.len().min(most));
-        let read = read.iter().map(|key| {
-            let mut row = key.clone();
-            row["lease_owner"] = key["lease_key"].clone();
-            row["lease_expiry"] = json!({ "N": "1" });
-            row
-        });
-        let mut body = json!({ "Responses": { "leases": read.collect::<Vec<_>>() } });
-        body["UnprocessedKeys"] = match left.is_empty() {
-            true => json!({}),
-            false => json!({ "leases": { "Keys": left, "ConsistentRead": true } }),
-        };
-        MockResponse::Http(reply(200, &body))
-    });
-    (DynamoLeaseStore::new(client(&[rule]), "leases"), asked)
-}
-
-/// SPEC §3, reading: a look at 1,000 shards costs at most 11 calls.
-#[tokio::test]
-async fn a_thousand_rows_cost_ten_calls() {
-    let (store, asked) = reading(100);
-    let keys = keys(1_000);
-    let rows = store.read(&keys).await.unwrap();
-    for (row, key) in rows.into_iter().zip(&keys) {
-        let owner = row.unwrap().unwrap().owner.unwrap();
-        assert_eq!(owner.as_str(), key.as_str());
-    }
-    assert_eq!(*asked.lock().unwrap(), [100; 10]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn keys_that_were_left_unread_are_asked_for_again_alone() {
-    let (store, asked) = reading(40);
-    let rows = store.read(&keys(100)).await.unwrap();
-    assert!(rows.iter().all(|row| matches!(row, Ok(Some(_)))));
-    assert_eq!(*asked.lock().unwrap(), [100, 60, 20]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn keys_that_stay_unread_are_a_throttle() {
-    let (store, asked) = reading(0);
-    let error = store.read(&keys(3)).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Throttled);
-    assert_eq!(*asked.lock().unwrap(), [3; 6]);
-}
-
-/// Under a paused clock the wait is over at once; what is measured is the time that was waited.
-#[tokio::test(start_paused = true)]
-async fn a_service_that_does_not_answer_is_given_up() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let config = Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new("eu-west-1"))
-        .credentials_provider(Credentials::new("id", "secret", None, None, "test"))
-        .endpoint_url(url);
-    let store = DynamoLeaseStore::new(Client::from_conf(config.build()), "leases");
-    let begun = tokio::time::Instant::now();
-    let error = store.acquire(&key(), &me(), None, None).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
-    assert!(begun.elapsed() <= Duration::from_secs(4), "{:?}", begun.elapsed());
 }

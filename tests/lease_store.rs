@@ -143,8 +143,7 @@ fn changes() -> impl Strategy<Value = Change> {
     let release = (owner.clone(), prop::option::of(time.clone()))
         .prop_map(|(owner, at)| Edit::Set(ReleasePlan { owner, at }));
     let release = prop_oneof![Just(Edit::Leave), release, Just(Edit::Remove)];
-    let claim =
-        (owner, time.clone()).prop_map(|(by, until)| Edit::Set(Claim { by, until }));
+    let claim = (owner, time.clone()).prop_map(|(by, until)| Edit::Set(Claim { by, until }));
     let claim = prop_oneof![Just(Edit::Leave), claim, Just(Edit::Remove)];
     (held, counter, checkpoint, optional(time.boxed()), release, claim).prop_map(
         |((owner, expiry), counter, checkpoint, checkpoint_at, release, claim)| Change {
@@ -164,8 +163,11 @@ fn conditions() -> impl Strategy<Value = Condition> {
     let counter = prop::option::of(0..3_u64);
     let now = (0..4_i64).prop_map(Timestamp::from_secs);
     prop_oneof![
-        (owner.clone(), now, counter.clone())
-            .prop_map(|(owner, now, counter)| Condition::Free { owner, now, counter }),
+        (owner.clone(), now, counter.clone()).prop_map(|(owner, now, counter)| Condition::Free {
+            owner,
+            now,
+            counter
+        }),
         (owner, counter).prop_map(|(owner, counter)| Condition::Held { owner, counter }),
     ]
 }
@@ -269,7 +271,8 @@ async fn the_attributes_are_written_as_documented() {
     store.checkpoint(&mut taken.lease, &standing).await.unwrap();
     let mut row = dynamo.row(TABLE, "orders:1").await.unwrap();
     assert!(matches!(row.remove("lease_expiry"), Some(AttributeValue::N(_))));
-    let plan = HashMap::from([("owner".to_owned(), s("me")), ("at".to_owned(), n(end.as_millis()))]);
+    let plan =
+        HashMap::from([("owner".to_owned(), s("me")), ("at".to_owned(), n(end.as_millis()))]);
     let expected = item(&[
         ("lease_key", s("orders:1")),
         ("lease_owner", s("me")),
@@ -281,7 +284,8 @@ async fn the_attributes_are_written_as_documented() {
     assert_eq!(row, expected);
 
     let stream = LeaseKey::stream(Some("replay"), "orders");
-    let offered = StreamRow { arn: Some("arn:1".into()), opened_at: Some(end), ..Default::default() };
+    let offered =
+        StreamRow { arn: Some("arn:1".into()), opened_at: Some(end), ..Default::default() };
     store.open_stream(&stream, &offered).await.unwrap();
     let expected = item(&[
         ("lease_key", s("replay/orders")),

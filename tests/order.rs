@@ -17,7 +17,8 @@ const RECORDS: u64 = 200_000;
 /// Checkpoints as they were written, for each row, in order: none may move back.
 fn assert_monotone(log: &[Call]) {
     let mut last: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    for call in log.iter().filter(|call| call.operation == "UpdateItem" && call.status == Some(200)) {
+    for call in log.iter().filter(|call| call.operation == "UpdateItem" && call.status == Some(200))
+    {
         let key = call.body["Key"]["lease_key"]["S"].as_str().unwrap().to_owned();
         let names = call.body["ExpressionAttributeNames"].as_object().unwrap();
         let values = &call.body["ExpressionAttributeValues"];
@@ -29,7 +30,8 @@ fn assert_monotone(log: &[Call]) {
             let (left, right) = part.split_once('=')?;
             left.trim().ends_with(placeholder.as_str()).then(|| right.trim())
         });
-        let Some(written) = written.and_then(|value| values[value.split(' ').next()?]["S"].as_str())
+        let Some(written) =
+            written.and_then(|value| values[value.split(' ').next()?]["S"].as_str())
         else {
             continue;
         };
@@ -58,9 +60,8 @@ async fn overlapping_runs_of_which_one_is_killed_lose_nothing_and_keep_the_order
             .await
     };
     let mut producer = Producer::new(world.kinesis.client(), "orders");
-    let producing = tokio::spawn(async move {
-        producer.put_at_rate(12_500, Amount::Records(RECORDS)).await
-    });
+    let producing =
+        tokio::spawn(async move { producer.put_at_rate(12_500, Amount::Records(RECORDS)).await });
 
     // A run of 10 s every 5 s; the second is killed while it works.
     let mut runs: Vec<(Function, _)> = Vec::new();

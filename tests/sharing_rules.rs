@@ -120,7 +120,7 @@ async fn a_lease_is_renewed_every_3_s_and_lasts_10_and_is_released_with_its_last
     let writes = scene.table.writes(&shard);
     let renewals = writes.iter().filter(|change| support::is_renewal(change)).count();
     assert_eq!(renewals, 18, "55 s in steps of 3 s");
-    assert_eq!(writes.len(), renewals + 2, "and the take, and the release with the checkpoint");
+    assert_eq!(writes.len(), renewals + 2, "and the take, and the release with the checkpoint: {writes:#?}");
     assert!(support::is_release(writes.last().unwrap()));
     let row = scene.table.row(&shard).await;
     assert_eq!((row.owner, row.expiry, row.release), (None, None, None));
@@ -149,7 +149,10 @@ async fn when_a_stops_b_takes_over_and_goes_on_behind_the_checkpoint() {
     let a = a.run(Run::lasting(Duration::from_secs(20)).named("a"));
     let b = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        scene.noting(Position::TrimHorizon).run(Run::lasting(Duration::from_secs(60)).named("b")).await
+        scene
+            .noting(Position::TrimHorizon)
+            .run(Run::lasting(Duration::from_secs(60)).named("b"))
+            .await
     };
     let feed = async {
         for n in 10..40 {
@@ -172,7 +175,7 @@ async fn the_lease_of_a_dead_owner_is_taken_when_it_has_run_out() {
     scene.put(&shard, 0..10);
     let doomed = scene.noting(Position::TrimHorizon);
     // Dropped, as if killed: its row stays as it is.
-    let run = doomed.run(Run::lasting(Duration::from_secs(600)));
+    let run = doomed.run(Run::lasting(Duration::from_secs(40)));
     assert!(tokio::time::timeout(Duration::from_secs(20), run).await.is_err());
     let killed = Instant::now();
     assert!(scene.table.row(&shard).await.owner.is_some());

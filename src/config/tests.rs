@@ -100,7 +100,8 @@ fn the_table_is_a_name_or_an_arn() {
 #[test]
 fn a_namespace_cannot_be_taken_for_more_of_the_key() {
     assert_eq!(config(&[("NAMESPACE", "replay-1")]).namespace.as_deref(), Some("replay-1"));
-    refused("NAMESPACE", &["a/b", "a:b", "a b", "ä", &"a".repeat(129)[..99]], "give a name")
+    refused("NAMESPACE", &["a/b", "a:b", "a b", "ä"], "give a name");
+    assert!(problem(&[("NAMESPACE", &"a".repeat(129))]).contains("1 to 128 of"));
 }
 
 #[test]

@@ -83,7 +83,9 @@ impl Handler for Jsonl {
         let mut sink = self.sink.clone().lock_owned().await;
         let at = self.clock.wall();
         let writing = AbortOnDropHandle::new(spawn_blocking(move || sink.append(&batch, at)));
-        writing.await.map_err(|error| HandlerError::new(format!("writing broke off: {error}")))??;
+        writing
+            .await
+            .map_err(|error| HandlerError::new(format!("writing broke off: {error}")))??;
         Ok(Handled::All)
     }
 }

@@ -30,7 +30,13 @@ impl Narrowed {
     pub(super) fn from_event(event: &Value) -> Result<Self, String> {
         let mut problems = Vec::new();
         let narrowed = Self {
-            run: read(event, "run_ms", "a number of milliseconds of at least 1", millis, &mut problems),
+            run: read(
+                event,
+                "run_ms",
+                "a number of milliseconds of at least 1",
+                millis,
+                &mut problems,
+            ),
             stop_when_caught_up: read(
                 event,
                 "stop_when_caught_up",
@@ -139,7 +145,9 @@ mod tests {
             "run_ms": "5000", "stop_when_caught_up": 1, "max_shards": 0, "streams": ["a b"],
         });
         let error = Narrowed::from_event(&event).unwrap_err();
-        for part in ["\"run_ms\"", "\"5000\"", "\"stop_when_caught_up\"", "\"max_shards\"", "\"streams\""] {
+        for part in
+            ["\"run_ms\"", "\"5000\"", "\"stop_when_caught_up\"", "\"max_shards\"", "\"streams\""]
+        {
             assert!(error.contains(part), "{part} in {error}");
         }
         for odd in [json!({"run_ms": 1.5}), json!({"run_ms": -1}), json!({"streams": "orders"})] {

@@ -200,7 +200,7 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Ou
 }
 
 /// Names each case by its function.
-macro_rules! cases {
+macro_rules! rules {
     ($($case:ident),+ $(,)?) => {
         pub(super) const CASES: &[super::Case] = &[$(super::Case {
             name: stringify!($case),
@@ -208,4 +208,4 @@ macro_rules! cases {
         }),+];
     };
 }
-use cases;
+use rules;

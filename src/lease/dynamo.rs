@@ -18,7 +18,9 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{Builder, Config, Region};
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
-use aws_sdk_dynamodb::types::{KeysAndAttributes, ReturnValue, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::types::{
+    KeysAndAttributes, ReturnValue, ReturnValuesOnConditionCheckFailure,
+};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use self::codec::{Item, KEY};
@@ -130,8 +132,10 @@ impl DynamoLeaseStore {
     /// Reads up to [`KEYS_PER_CALL`] rows.
     async fn batch(&self, keys: Vec<String>) -> Result<Vec<Item>, StoreError> {
         let call = self.call("BatchGetItem", None);
-        let wanted = keys.into_iter().map(|key| Item::from([(KEY.to_owned(), codec::string(&key))]));
-        let wanted = KeysAndAttributes::builder().consistent_read(true).set_keys(Some(wanted.collect()));
+        let wanted =
+            keys.into_iter().map(|key| Item::from([(KEY.to_owned(), codec::string(&key))]));
+        let wanted =
+            KeysAndAttributes::builder().consistent_read(true).set_keys(Some(wanted.collect()));
         let wanted = wanted.build().map_err(|error| call.unbuilt(&error))?;
         let mut wanted = HashMap::from([(self.table.clone(), wanted)]);
         let mut items = Vec::new();

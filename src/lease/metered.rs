@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{Change, Condition, LeaseKey, LeaseStore, Row, StoreError, StoreErrorKind, StreamRow};
 use super::Update;
+use super::{Change, Condition, LeaseKey, LeaseStore, Row, StoreError, StoreErrorKind, StreamRow};
 use crate::summary::Counters;
 use crate::time::Timestamp;
 

@@ -13,7 +13,8 @@
 //! before it writes, and the caller must too.
 
 use super::row::can_take;
-use super::{Change, Checkpoint, Condition, Edit, LEASE_DURATION, LeaseKey, LeaseStore, OwnerId};
+use super::{Change, Checkpoint, Condition, Edit, FENCE_AFTER, LEASE_DURATION, LeaseKey};
+use super::{LeaseStore, OwnerId};
 use super::{ReleasePlan, Row, Standing, StoreError, StoreErrorKind, Update};
 use crate::time::Timestamp;
 
@@ -29,6 +30,9 @@ pub struct Lease {
     counter: Option<u64>,
     checkpoint: Option<Checkpoint>,
     releases_at: Option<Timestamp>,
+    /// The expiry of a renewal whose outcome is not known: it is tried again with the same values, so
+    /// that the row can show that it was applied.
+    unsettled: Option<Timestamp>,
 }
 
 impl Lease {
@@ -130,6 +134,7 @@ pub async fn acquire<S: LeaseStore + ?Sized>(
             counter: None,
             checkpoint: None,
             releases_at,
+            unsettled: None,
         };
         lease.saw(&row);
         return Ok(Acquire::Taken(Box::new(Taken { lease, row, had_expired })));
@@ -139,6 +144,9 @@ pub async fn acquire<S: LeaseStore + ?Sized>(
 
 /// Renews a lease by [`LEASE_DURATION`] and stores `standing`, in one write.
 ///
+/// After an error (the reply may be lost), the next call tries the same renewal again: its expiry still
+/// counts from the first try, and so must the caller.
+///
 /// # Errors
 /// If the outcome is not known, the store cannot be used, or the checkpoint would move back. An
 /// error is not a refusal: the lease may still be held.
@@ -147,13 +155,18 @@ pub async fn renew<S: LeaseStore + ?Sized>(
     lease: &mut Lease,
     standing: &Standing,
 ) -> Result<Hold, StoreError> {
-    let expiry = Edit::Set(store.now() + LEASE_DURATION);
-    write(store, lease, standing, |lease, change| Change {
-        expiry: expiry.clone(),
+    let now = store.now();
+    let worth_it = |expiry: &Timestamp| *expiry > now + (LEASE_DURATION - FENCE_AFTER);
+    let expiry = lease.unsettled.filter(worth_it).unwrap_or(now + LEASE_DURATION);
+    lease.unsettled = Some(expiry);
+    let hold = write(store, lease, standing, |lease, change| Change {
+        expiry: Edit::Set(expiry),
         release: Edit::Set(ReleasePlan { owner: lease.owner.clone(), at: lease.releases_at }),
         ..change
     })
-    .await
+    .await?;
+    lease.unsettled = None;
+    Ok(hold)
 }
 
 /// Stores `standing` and leaves the expiry as it is.
@@ -253,6 +266,8 @@ fn next(counter: Option<u64>) -> u64 {
 fn contended(key: &LeaseKey) -> StoreError {
     StoreError::new(
         StoreErrorKind::Unavailable,
-        format!("the row {key} changed under each of {REWRITES} writes in a row; trying again later"),
+        format!(
+            "the row {key} changed under each of {REWRITES} writes in a row; trying again later"
+        ),
     )
 }

@@ -37,6 +37,8 @@ pub(crate) struct StreamReport {
     pub(crate) shards: Vec<ShardSummary>,
     /// What kept the whole stream from being read.
     pub(crate) error: Option<String>,
+    /// How often a lease was lost.
+    pub(crate) lost: u64,
     /// A handler call blocks its thread and cannot be cancelled.
     pub(crate) stuck: bool,
 }
@@ -62,7 +64,10 @@ pub(crate) struct Coordinator {
     takes: JoinSet<TakeResult>,
     workers: JoinSet<ShardReport>,
     summaries: BTreeMap<Arc<str>, ShardSummary>,
+    /// Takes that failed and have not succeeded since.
+    not_taken: BTreeMap<Arc<str>, String>,
     caught_up: bool,
+    lost: u64,
     stuck: bool,
     /// What kept the last call for the whole stream from succeeding, if it did not.
     problem: Option<String>,
@@ -89,7 +94,9 @@ impl Coordinator {
             takes: JoinSet::new(),
             workers: JoinSet::new(),
             summaries: BTreeMap::new(),
+            not_taken: BTreeMap::new(),
             caught_up: false,
+            lost: 0,
             stuck: false,
             problem: None,
             rng: fastrand::Rng::with_seed(context.run.seed),
@@ -132,8 +139,7 @@ impl Coordinator {
             }
             match self.act() {
                 Next::Leave if self.takes.is_empty() && self.workers.is_empty() => {
-                    let caught_up = self.caught_up;
-                    return Ok(if caught_up { Reason::CaughtUp } else { Reason::NothingToTake });
+                    return Ok(self.reason_to_leave());
                 }
                 Next::Leave => self.event().await,
                 Next::Look(at, what) => {
@@ -148,6 +154,18 @@ impl Coordinator {
                     }
                 }
             }
+        }
+    }
+
+    fn reason_to_leave(&self) -> Reason {
+        let given_back = |summary: &ShardSummary| summary.outcome == Outcome::Released;
+        if self.caught_up {
+            Reason::CaughtUp
+        } else if self.summaries.values().any(given_back) {
+            // The handler began no more, as too little time is left for it.
+            Reason::Deadline
+        } else {
+            Reason::NothingToTake
         }
     }
 
@@ -283,6 +301,7 @@ impl Coordinator {
     /// A take has come back: if it succeeded, a worker starts.
     fn taken(&mut self, TakeResult { shard, sent, at, result }: TakeResult) {
         let me = &self.context.owner;
+        self.not_taken.remove(&shard);
         let problem = match result {
             Ok(Acquire::Taken(taken)) => return self.start_worker(shard, sent, *taken),
             Ok(Acquire::Held(row)) => {
@@ -297,11 +316,8 @@ impl Coordinator {
         view.ours = Ours::No;
         view.forget();
         view.retry_at = Some(self.context.store.now() + TAKE_AGAIN);
-        if problem.is_transient() {
-            return;
-        }
-        view.barred = true;
-        self.note(&shard, Outcome::Failed, |summary| summary.error = Some(problem.to_string()));
+        view.barred = !problem.is_transient();
+        self.not_taken.insert(shard, problem.to_string());
     }
 
     fn start_worker(&mut self, shard: Arc<str>, sent: Moment, taken: Taken) {
@@ -340,14 +356,17 @@ impl Coordinator {
         }
         let view = self.knowledge.view(shard);
         view.ours = Ours::No;
-        view.barred = report.caught_up || *outcome == Outcome::Failed;
+        // What was given back is done with for this run: it is caught up, failed, or out of time.
+        view.barred = matches!(outcome, Outcome::Released | Outcome::Failed);
         if *outcome == Outcome::Finished {
             // Its children may begin now.
             self.list_at = Instant::now();
         }
         self.caught_up |= report.caught_up;
+        self.lost += u64::from(*outcome == Outcome::Lost);
         self.stuck |= report.stuck;
-        let ShardReport { shard, outcome, from, records, checkpoint, behind_ms, error, .. } = report;
+        let ShardReport { shard, outcome, from, records, checkpoint, behind_ms, error, .. } =
+            report;
         self.note(&shard, outcome, |summary| {
             summary.from = summary.from.or(from);
             summary.records += records;
@@ -391,8 +410,10 @@ impl Coordinator {
             End::Reason(reason) => (reason, None),
             End::Error(error) => (Reason::Stopped, Some(error)),
         };
-        let odd: Vec<_> = self.knowledge.odd().map(|(shard, text)| (shard.clone(), text.clone())).collect();
-        for (shard, text) in odd {
+        // Not a success that did nothing: there was a lease to take.
+        let odd = self.knowledge.odd().map(|(shard, text)| (shard.clone(), text.clone()));
+        let failed: Vec<_> = odd.chain(std::mem::take(&mut self.not_taken)).collect();
+        for (shard, text) in failed {
             self.note(&shard, Outcome::Failed, |summary| summary.error = Some(text));
         }
         let now = self.context.store.now();
@@ -402,7 +423,7 @@ impl Coordinator {
             }
         }
         let shards = self.summaries.into_values().collect();
-        StreamReport { reason, shards, error, stuck: self.stuck }
+        StreamReport { reason, shards, error, lost: self.lost, stuck: self.stuck }
     }
 }
 

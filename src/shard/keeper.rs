@@ -97,13 +97,15 @@ impl Keeper {
     async fn renew(&mut self, orders: &mut oneshot::Receiver<Order>) -> Renewal {
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
         let mut last_error = None;
+        // A try whose reply is lost may have been applied: each one writes the same, and the lease
+        // counts from the first.
+        let sent = Moment::now(&*self.clock);
+        let standing = self.held.standing();
         loop {
             let left = self.held.until_fence();
             if left.is_zero() {
                 return Renewal::Ended(self.fence(last_error));
             }
-            let sent = Moment::now(&*self.clock);
-            let standing = self.held.standing();
             let write = self.store.renew(&mut self.lease, &standing);
             let result = tokio::select! {
                 biased;
@@ -146,21 +148,26 @@ impl Keeper {
             let write = self.store.release(&mut self.lease, &standing);
             let result = tokio::select! {
                 biased;
-                result = timeout(left.min(WRITE_TIMEOUT), write) => result,
-                () = end.cancelled() => {
-                    let error = last_error.unwrap_or_else(|| no_answer(&self.lease));
-                    return self.ending(Fate::Left, None, Some(error));
-                }
+                result = timeout(left.min(WRITE_TIMEOUT), write) => Some(result),
+                () = end.cancelled() => None,
             };
-            match result {
-                Ok(Ok(Hold::Kept(row))) => return self.ending(Fate::Released, Some(*row), None),
-                Ok(Ok(Hold::Lost(row))) => return self.lost(row),
-                Ok(Err(error)) if !error.is_transient() => {
+            let error = match result {
+                Some(Ok(Ok(Hold::Kept(row)))) => {
+                    return self.ending(Fate::Released, Some(*row), None);
+                }
+                Some(Ok(Ok(Hold::Lost(row)))) => return self.lost(row),
+                Some(Ok(Err(error))) if !error.is_transient() => {
                     return self.ending(Fate::Left, None, Some(error.to_string()));
                 }
-                Ok(Err(error)) => last_error = Some(error.to_string()),
-                Err(_) => last_error = Some(no_answer(&self.lease)),
+                Some(Ok(Err(error))) => error.to_string(),
+                Some(Err(_)) | None => no_answer(&self.lease),
+            };
+            if end.is_cancelled() {
+                let key = self.lease.key();
+                let error = format!("the lease {key} could not be given back and runs out: {error}");
+                return self.ending(Fate::Left, None, Some(error));
             }
+            last_error = Some(error);
             tokio::select! {
                 () = sleep(backoff.next()) => {}
                 () = end.cancelled() => {}
@@ -203,4 +210,3 @@ impl Keeper {
 fn no_answer(lease: &Lease) -> String {
     format!("the lease table did not answer a write to {} in time", lease.key())
 }
-

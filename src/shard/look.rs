@@ -41,8 +41,13 @@ impl Knowledge {
     /// The rows that a look at all of them reads: not those that this run holds, nor those that are
     /// known to be finished for good.
     pub(super) fn worth_a_look(&self) -> Vec<Arc<str>> {
-        let is_open = |view: &View| view.ours == Ours::No && !view.row().is_some_and(Row::is_finished);
-        self.views.iter().filter(|(_, view)| is_open(view)).map(|(shard, _)| shard.clone()).collect()
+        let is_open =
+            |view: &View| view.ours == Ours::No && !view.row().is_some_and(Row::is_finished);
+        self.views
+            .iter()
+            .filter(|(_, view)| is_open(view))
+            .map(|(shard, _)| shard.clone())
+            .collect()
     }
 
     /// Reads these rows. Says whether one of them has been finished since.
@@ -111,11 +116,12 @@ impl Knowledge {
     /// Listed shards that are not done and that others hold.
     pub(super) fn held_by_others(&self, now: Timestamp, me: &OwnerId) -> Vec<Arc<str>> {
         let others = |view: &View| {
-            view.row().is_some_and(|row| {
-                row.is_live(now) && !row.is_owned_by(me) && !row.is_finished()
-            })
+            view.row()
+                .is_some_and(|row| row.is_live(now) && !row.is_owned_by(me) && !row.is_finished())
         };
         let held = self.views.iter().filter(|(_, view)| view.ours == Ours::No && others(view));
-        held.filter(|(shard, _)| self.lineage.is_listed(shard)).map(|(shard, _)| shard.clone()).collect()
+        held.filter(|(shard, _)| self.lineage.is_listed(shard))
+            .map(|(shard, _)| shard.clone())
+            .collect()
     }
 }

@@ -265,9 +265,10 @@ impl<'a> Tally<'a> {
 /// When to look again, and at what (SPEC §5.1).
 fn next_look(situation: &Situation<'_>, taking: &[Arc<str>]) -> Next {
     let young = situation.now < situation.started + LOOK_FAST_FOR;
-    let others = situation.candidates.iter().filter(|candidate| {
-        candidate.view.ours == Ours::No && !taking.contains(candidate.shard)
-    });
+    let others = situation
+        .candidates
+        .iter()
+        .filter(|candidate| candidate.view.ours == Ours::No && !taking.contains(candidate.shard));
     let due: BTreeMap<&Arc<str>, Timestamp> = others
         .filter_map(|candidate| Some((candidate.shard, due(situation, candidate.view)?)))
         .collect();
@@ -289,15 +290,18 @@ fn due(situation: &Situation<'_>, view: &View) -> Option<Timestamp> {
         return None;
     }
     let now = situation.now;
-    let Some((seen_at, row)) = &view.seen else { return Some(view.retry_at.unwrap_or(now).max(now)) };
+    let Some((seen_at, row)) = &view.seen else {
+        return Some(view.retry_at.unwrap_or(now).max(now));
+    };
     let live = row.as_ref().filter(|row| row.is_live(*seen_at) && !row.is_owned_by(situation.me));
     let Some(row) = live else {
         return Some(view.retry_at.unwrap_or(now).max(now + FREE_AGAIN));
     };
     let expiry = row.expiry.map(|expiry| (expiry + AFTER_EXPIRY).max(now + AFTER_EXPIRY));
-    let release = row.announcement().and_then(|plan| plan.at).map(|at| {
-        (at - BEFORE_RELEASE).max(now + AROUND_RELEASE)
-    });
+    let release = row
+        .announcement()
+        .and_then(|plan| plan.at)
+        .map(|at| (at - BEFORE_RELEASE).max(now + AROUND_RELEASE));
     [expiry, release].into_iter().flatten().min()
 }
 
@@ -311,6 +315,11 @@ mod tests {
 
     fn secs(secs: f64) -> Duration {
         Duration::from_secs_f64(secs)
+    }
+
+    /// A time some seconds from `NOW`, which may be negative.
+    fn at(from_now: f64) -> Timestamp {
+        NOW.shifted((from_now * 1000.0) as i64)
     }
 
     /// A world of rows, as seen by one run that began at `NOW` and stops 60 s later.
@@ -360,10 +369,10 @@ mod tests {
 
     fn held(by: &str, expiry: f64, releases_in: Option<f64>) -> Option<Row> {
         let owner = OwnerId::from(by);
-        let at = releases_in.map(|from_now| NOW + secs(from_now));
+        let at = releases_in.map(self::at);
         Some(Row {
             owner: Some(owner.clone()),
-            expiry: Some(NOW + secs(expiry)),
+            expiry: Some(self::at(expiry)),
             release: Some(ReleasePlan { owner, at }),
             ..Row::default()
         })
@@ -419,7 +428,7 @@ mod tests {
     #[test]
     fn a_free_row_with_a_live_claim_is_left_to_its_claimant() {
         let claim = |by: &str, from_now: f64| {
-            let until = NOW + secs(from_now);
+            let until = at(from_now);
             Some(Row { claim: Some(Claim { by: by.into(), until }), ..Row::default() })
         };
         let world = World::new(vec![claim("other", 5.0), claim(ME, 5.0), claim("other", -1.0)]);

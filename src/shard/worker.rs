@@ -52,8 +52,7 @@ impl Worker {
     /// Reads, handles, renews and, in the end, gives the shard back.
     pub(super) async fn work(self) -> ShardReport {
         let context = self.context;
-        let held =
-            Arc::new(Held::new(context.clock.clone(), self.sent, &context.phases.cancel));
+        let held = Arc::new(Held::new(context.clock.clone(), self.sent, &context.phases.cancel));
         let (order, orders) = oneshot::channel();
         let keeper = Keeper {
             store: context.store.clone(),

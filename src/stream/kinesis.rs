@@ -16,7 +16,9 @@ use aws_sdk_kinesis::types::ShardIteratorType;
 use aws_smithy_types::DateTime;
 
 use self::fault::Call;
-use super::{Page, Shard, Source, SourceError, SourceErrorKind, Start, StreamDescription, StreamName};
+use super::{
+    Page, Shard, Source, SourceError, SourceErrorKind, Start, StreamDescription, StreamName,
+};
 use crate::aws::{DateSeen, DateWatch, Failure, Meaning, no_retries, region_text, timeouts};
 use crate::record::{NotASequenceNumber, Record};
 use crate::time::{SystemClock, Timestamp};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{Page, Shard, Source, SourceError, SourceErrorKind, Start, StreamDescription};
 use super::StreamName;
+use super::{Page, Shard, Source, SourceError, SourceErrorKind, Start, StreamDescription};
 use crate::record::{Record, SequenceNumber};
 use crate::time::{SharedClock, Timestamp};
 
@@ -103,7 +103,8 @@ impl MemoryStream {
 
 impl State {
     fn add(&mut self, parents: &[&str]) -> String {
-        let last = self.shards.keys().next_back().and_then(|id| id.rsplit('-').next()?.parse().ok());
+        let last =
+            self.shards.keys().next_back().and_then(|id| id.rsplit('-').next()?.parse().ok());
         let id = format!("shardId-{:012}", last.map_or(0, |last: u64| last + 1));
         let mut parents = parents.iter().map(|parent| (*parent).to_owned());
         let shard = Shard {
@@ -127,9 +128,8 @@ impl State {
     }
 
     fn contents(&self, shard: &str) -> Result<&Contents, SourceError> {
-        let missing = || {
-            SourceError::new(SourceErrorKind::Shard, format!("there is no shard {shard}"))
-        };
+        let missing =
+            || SourceError::new(SourceErrorKind::Shard, format!("there is no shard {shard}"));
         self.shards.get(shard).ok_or_else(missing)
     }
 }
@@ -208,7 +208,8 @@ impl Source for MemoryStream {
             contents.records.iter().skip(index).take(limit as usize).cloned().collect();
         let next = index + records.len();
         let waiting = contents.records.get(next).and_then(|record| record.arrived_at);
-        let behind = waiting.map_or(Duration::ZERO, |at| now.since(at).max(Duration::from_millis(1)));
+        let behind =
+            waiting.map_or(Duration::ZERO, |at| now.since(at).max(Duration::from_millis(1)));
         let ended = contents.shard.closed && waiting.is_none();
         Ok(Page {
             next: (!ended).then(|| iterator(shard, next, now)),

@@ -63,7 +63,8 @@ impl StreamName {
     /// Whether both name one stream. A bare name is a stream of this account and region, which an
     /// ARN with that name may be too: two such are taken for one.
     pub fn may_be(&self, other: &StreamName) -> bool {
-        self.name == other.name && (self.arn.is_none() || other.arn.is_none() || self.arn == other.arn)
+        self.name == other.name
+            && (self.arn.is_none() || other.arn.is_none() || self.arn == other.arn)
     }
 }
 
@@ -103,7 +104,8 @@ mod tests {
 
     #[test]
     fn refuses_what_is_neither() {
-        let odd = ["", "a/b", "a b", "arn:aws:sqs:eu-west-1:1:orders", "arn:aws:kinesis:::stream/a"];
+        let odd =
+            ["", "a/b", "a b", "arn:aws:sqs:eu-west-1:1:orders", "arn:aws:kinesis:::stream/a"];
         for text in odd {
             let error = StreamName::parse(text).unwrap_err();
             assert!(error.to_string().contains("give a name"), "{text:?}");

@@ -38,9 +38,12 @@ impl Appender {
             self.torn = false;
         }
         let (bytes, result) = write_counted(&mut self.out, lines);
-        let written = &lines[..bytes];
+        let (written, rest) = lines.split_at(bytes);
         self.torn = written.last().is_some_and(|byte| *byte != b'\n');
-        (written.iter().filter(|byte| **byte == b'\n').count(), result)
+        // A line that lacks nothing but its end gets that with the next one.
+        let all_but_its_end = usize::from(rest.first() == Some(&b'\n'));
+        let ends = written.iter().filter(|byte| **byte == b'\n').count();
+        (ends + all_but_its_end, result)
     }
 }
 

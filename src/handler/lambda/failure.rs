@@ -30,7 +30,7 @@ pub(super) fn not_invoked(function: &str, region: Option<&str>, failure: &Failur
              quota, or hold fewer shards"
         ),
         Meaning::Unavailable => format!(
-            "no answer came from the function {function}: it may have run, and may be running still"
+            "there is no reply of the function {function}: it may have run, and may be running still"
         ),
         _ => format!("the function {function} cannot be invoked in {region}"),
     };

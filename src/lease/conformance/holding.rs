@@ -7,7 +7,7 @@ use crate::lease::{Change, Checkpoint, Condition, Edit, LEASE_DURATION, Lease, R
 use crate::lease::{StoreErrorKind, Update};
 use crate::time::Timestamp;
 
-super::cases![
+super::rules![
     a_renewal_counts_from_now_and_moves_the_counter_by_one,
     a_renewal_stores_the_checkpoint_in_the_same_write,
     a_checkpoint_leaves_the_expiry_as_it_is,

@@ -5,11 +5,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::{Bench, Broken, Outcome, at, owner, same};
-use crate::lease::{Change, Checkpoint, Claim, Condition, Edit, LeaseKey, OwnerId, ReleasePlan, Row};
+use crate::lease::{
+    Change, Checkpoint, Claim, Condition, Edit, LeaseKey, OwnerId, ReleasePlan, Row,
+};
 use crate::lease::{Standing, StreamRow, Update};
 use crate::time::Timestamp;
 
-super::cases![
+super::rules![
     every_attribute_is_read_as_it_was_written,
     every_attribute_can_be_removed,
     an_attribute_that_is_not_named_is_left_alone,

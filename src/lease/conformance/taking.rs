@@ -8,7 +8,7 @@ use super::{Bench, Broken, Outcome, at, held, kept, owner, same, taken};
 use crate::lease::{Acquire, Change, Checkpoint, Claim, Condition, Edit, LEASE_DURATION};
 use crate::lease::{OwnerId, ReleasePlan, Standing, Update};
 
-super::cases![
+super::rules![
     a_row_that_is_not_there_can_be_taken,
     a_row_without_an_owner_can_be_taken,
     an_owner_can_take_its_own_row_again,

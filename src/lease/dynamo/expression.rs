@@ -159,8 +159,10 @@ mod tests {
     fn every_condition_names_the_owner_and_the_counter() {
         let now = Timestamp::from_secs(1);
         for counter in [None, Some(7)] {
-            let conditions =
-                [Condition::Free { owner: me(), now, counter }, Condition::Held { owner: me(), counter }];
+            let conditions = [
+                Condition::Free { owner: me(), now, counter },
+                Condition::Held { owner: me(), counter },
+            ];
             for condition in conditions {
                 let text = Expression::write(&condition, &Change::default()).condition().unwrap();
                 let counted = match counter {
@@ -197,7 +199,8 @@ mod tests {
 
     #[test]
     fn an_offer_overwrites_nothing() {
-        let offered = StreamRow { opened_at: Some(Timestamp::from_secs(1)), ..StreamRow::default() };
+        let offered =
+            StreamRow { opened_at: Some(Timestamp::from_secs(1)), ..StreamRow::default() };
         let expression = Expression::offer(&offered);
         assert_eq!(
             expression.update().unwrap(),

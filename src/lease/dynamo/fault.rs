@@ -131,7 +131,11 @@ mod tests {
             (Meaning::Unavailable, StoreErrorKind::Unavailable, "no good answer"),
             (Meaning::Denied, StoreErrorKind::Table, "dynamodb:UpdateItem"),
             (Meaning::Key, StoreErrorKind::Table, "kms:Decrypt"),
-            (Meaning::Missing, StoreErrorKind::Table, "template.yaml does), or set LEASEHOLD_TABLE"),
+            (
+                Meaning::Missing,
+                StoreErrorKind::Table,
+                "template.yaml does), or set LEASEHOLD_TABLE",
+            ),
             (Meaning::Invalid, StoreErrorKind::Row, "row orders:0 of table leases"),
             (Meaning::Credentials, StoreErrorKind::Table, "AWS_PROFILE"),
             (Meaning::Setup, StoreErrorKind::Table, "AWS_REGION"),

@@ -28,7 +28,8 @@ impl Bounds {
     fn of(seen: DateSeen) -> Option<Self> {
         let date = seen.date.as_millis();
         let low = date.saturating_sub(seen.received.as_millis());
-        let high = date.saturating_add(DATE_RESOLUTION_MS - 1).saturating_sub(seen.sent.as_millis());
+        let high =
+            date.saturating_add(DATE_RESOLUTION_MS - 1).saturating_sub(seen.sent.as_millis());
         (seen.sent <= seen.received).then_some(Self { low, high })
     }
 

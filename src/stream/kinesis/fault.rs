@@ -120,8 +120,7 @@ mod tests {
             (Meaning::Unknown, SourceErrorKind::Shard, "Code: told"),
         ];
         let stream = StreamName::parse("orders").unwrap();
-        let call =
-            Call { action: "GetRecords", stream: &stream, shard: None, region: "eu-west-1" };
+        let call = Call { action: "GetRecords", stream: &stream, shard: None, region: "eu-west-1" };
         for (meaning, kind, part) in rows {
             let error = call.failed(&failure(meaning, "told"));
             assert_eq!(error.kind(), kind, "{meaning:?}");
