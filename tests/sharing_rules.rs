@@ -127,7 +127,7 @@ async fn a_lease_is_renewed_every_3_s_and_lasts_10_and_is_released_with_its_last
     assert_eq!(row.checkpoint.map(|at| at.to_string()), summary.shards[0].checkpoint);
     assert_eq!((summary.records, summary.reason), (10, Reason::Deadline));
     assert_eq!(summary.shards[0].outcome, Outcome::Released);
-    assert_eq!(summary.lease_writes, writes.len() as u64);
+    assert_eq!(summary.lease_writes, 1 + writes.len() as u64, "and the stream's own row, once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,4 +193,154 @@ async fn the_lease_of_a_dead_owner_is_taken_when_it_has_run_out() {
     let range = Duration::from_secs(7)..=Duration::from_millis(10_500);
     assert!(range.contains(&after), "{after:?}");
     assert_eq!(scene.table.row(&shard).await.owner, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn parents_come_before_children_and_the_order_of_a_key_holds_across_splits_and_merges() {
+    let scene = Scene::new(1);
+    let root = scene.shard(0);
+    scene.put(&root, 0..5);
+    let [left, right] = scene.stream.split(&root);
+    scene.put(&left, 10..15);
+    scene.put(&right, 20..25);
+    let merged = scene.stream.merge(&left, &right);
+    scene.put(&merged, 30..35);
+    let summary = scene.noting(Position::TrimHorizon).run(scene.once()).await.unwrap();
+    assert_eq!((summary.records, summary.reason), (20, Reason::CaughtUp));
+    let notes = scene.notes.all();
+    let place = |n: i32| notes.iter().position(|text| *text == n.to_string()).unwrap();
+    assert!(place(4) < place(10) && place(4) < place(20), "{notes:?}");
+    assert!(place(14) < place(30) && place(24) < place(30), "a merge waits for both: {notes:?}");
+    for shard in [&root, &left, &right] {
+        assert_eq!(scene.table.checkpoint(shard).await.unwrap(), "SHARD_END");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_shard_without_a_record_gets_its_end_and_its_children_are_read() {
+    let scene = Scene::new(1);
+    let root = scene.shard(0);
+    let [left, right] = scene.stream.split(&root);
+    scene.put(&left, [1]);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    scene.noting(Position::TrimHorizon).run(scene.once()).await.unwrap();
+    assert_eq!(scene.table.checkpoint(&root).await.unwrap(), "SHARD_END");
+    assert_eq!(scene.table.checkpoint(&right).await, None);
+    assert_eq!(scene.notes.take(), ["1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_is_split_while_it_is_read_ends_and_its_children_follow_in_the_same_run() {
+    let scene = Scene::new(1);
+    let root = scene.shard(0);
+    let broker = scene.noting(Position::Latest);
+    let run = broker.run(Run::lasting(Duration::from_secs(60)));
+    let reshard = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        scene.put(&root, [1]);
+        let [left, right] = scene.stream.split(&root);
+        scene.put(&left, [2]);
+        scene.put(&right, [3]);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        scene.notes.all()
+    };
+    let (summary, soon) = tokio::join!(run, reshard);
+    assert_eq!(soon[0], "1");
+    assert_eq!(soon.len(), 3, "within 5 s of the split: {soon:?}");
+    let children = summary.unwrap();
+    let from: Vec<_> = children.shards.iter().filter_map(|shard| shard.from).collect();
+    assert!(from.contains(&leasehold::Origin::Parent), "children begin at their own beginning");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_stops_when_caught_up_over_100_quiet_shards_ends_at_once_and_calls_little() {
+    let scene = Scene::new(100);
+    let began = Instant::now();
+    let summary = scene.noting(Position::TrimHorizon).run(scene.once()).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(summary.reason, Reason::CaughtUp);
+    let calls = scene.stream.calls();
+    let expected = [("describe", 1), ("iterator", 100), ("list_shards", 1), ("records", 100)];
+    assert_eq!(calls.into_iter().collect::<Vec<_>>(), expected);
+    assert_eq!(summary.lease_writes, 201, "a take and a release each, and the stream's own row");
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_shards_caps_a_run_and_the_rest_is_counted_as_left_to_others() {
+    let scene = Scene::new(4);
+    let two = std::num::NonZeroUsize::new(2).unwrap();
+    let capped = scene.noting(Position::TrimHorizon);
+    let capped = capped.run(Run::lasting(Duration::from_secs(20)).max_shards(two));
+    let rest = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let broker = scene.noting(Position::TrimHorizon);
+        broker.run(Run::lasting(Duration::from_secs(10))).await
+    };
+    let (capped, rest) = tokio::join!(capped, rest);
+    let (capped, rest) = (capped.unwrap(), rest.unwrap());
+    let held = |summary: &leasehold::Summary| {
+        summary.shards.iter().filter(|shard| shard.outcome == Outcome::Released).count()
+    };
+    assert_eq!((held(&capped), held(&rest), rest.left), (2, 2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_waits_for_an_announced_release_and_takes_over_without_a_gap() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    let relay = |lasting| Run::lasting(Duration::from_secs(lasting)).relay(Duration::from_secs(75));
+    let read_at = Arc::new(Mutex::new(Vec::new()));
+    let broker = || {
+        let read_at = read_at.clone();
+        let handler = move |batch: Batch| {
+            read_at.lock().unwrap().push((batch.invocation().to_owned(), Instant::now()));
+            std::future::ready(())
+        };
+        let subscription = Subscription::new(name()).poll(Duration::from_millis(200));
+        scene.broker().subscribe(subscription, handler)
+    };
+    let (first, second, third) = (broker(), broker(), broker());
+    let first = first.run(relay(120).named("first"));
+    let too_early = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        second.run(relay(120).named("too early")).await
+    };
+    let successor = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        third.run(relay(120).named("successor")).await
+    };
+    let feed = async {
+        for n in 0..1400 {
+            scene.put(&shard, [n]);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let (first, too_early, successor, ()) = tokio::join!(first, too_early, successor, feed);
+    assert_eq!(too_early.unwrap().reason, Reason::NothingToTake, "105 s is too far ahead");
+    assert!(first.unwrap().records > 0 && successor.unwrap().records > 0);
+    let read_at = read_at.lock().unwrap();
+    let last = read_at.iter().rfind(|(name, _)| name == "first").unwrap().1;
+    let next = read_at.iter().find(|(name, _)| name == "successor").unwrap().1;
+    assert!(next - last < Duration::from_secs(1), "{:?}", next - last);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_stream_is_not_read_and_says_so() {
+    let scene = Scene::new(1);
+    scene.put(&scene.shard(0), [1]);
+    let broker = scene.noting(Position::TrimHorizon);
+    scene.table.pause(true);
+    let summary = broker.run(Run::lasting(Duration::from_secs(30))).await.unwrap();
+    assert_eq!((summary.reason, summary.records), (Reason::Paused, 0));
+    scene.table.pause(false);
+    let run = broker.run(Run::lasting(Duration::from_secs(300)));
+    let pause = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        scene.table.pause(true);
+        Instant::now()
+    };
+    let (summary, paused) = tokio::join!(run, pause);
+    assert!(paused.elapsed() <= Duration::from_secs(31), "{:?}", paused.elapsed());
+    assert_eq!(summary.unwrap().reason, Reason::Paused);
+    assert_eq!(scene.table.row(&scene.shard(0)).await.owner, None);
 }

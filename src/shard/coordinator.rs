@@ -109,9 +109,10 @@ impl Coordinator {
     pub(crate) async fn run(mut self) -> StreamReport {
         let stop = self.context.phases.stop.clone();
         let end = tokio::select! {
+            // First: what the workers give back at the stop must not be taken again.
             biased;
-            end = self.read() => end,
             () = stop.cancelled() => End::Reason(Reason::Deadline),
+            end = self.read() => end,
         };
         // Only this stream stops: a run that is over has stopped already.
         self.context.phases.stop.cancel();

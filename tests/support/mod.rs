@@ -37,6 +37,7 @@ type Plan = dyn Fn(&LeaseKey, &Change) -> Fate + Send + Sync;
 pub struct Table {
     store: Arc<MemoryLeaseStore>,
     plan: Arc<Mutex<Option<Arc<Plan>>>>,
+    paused: Arc<std::sync::atomic::AtomicBool>,
     /// Every write that was applied: its key, its change, and the row after it.
     pub applied: Arc<Mutex<Vec<(LeaseKey, Change, Row)>>>,
 }
@@ -46,6 +47,7 @@ impl Table {
         Self {
             store: Arc::new(MemoryLeaseStore::with_clock(clock)),
             plan: Arc::default(),
+            paused: Arc::default(),
             applied: Arc::default(),
         }
     }
@@ -53,6 +55,11 @@ impl Table {
     /// Decides what becomes of each write from now on.
     pub fn fail(&self, plan: impl Fn(&LeaseKey, &Change) -> Fate + Send + Sync + 'static) {
         *self.plan.lock().unwrap() = Some(Arc::new(plan));
+    }
+
+    /// Pauses the stream, as an operator does.
+    pub fn pause(&self, paused: bool) {
+        self.paused.store(paused, std::sync::atomic::Ordering::SeqCst);
     }
 
     pub async fn row(&self, shard: &str) -> Row {
@@ -131,7 +138,8 @@ impl LeaseStore for Table {
     }
 
     async fn read_stream(&self, key: &LeaseKey) -> Result<StreamRow, StoreError> {
-        self.store.read_stream(key).await
+        let paused = self.paused.load(std::sync::atomic::Ordering::SeqCst);
+        Ok(StreamRow { paused, ..self.store.read_stream(key).await? })
     }
 
     async fn open_stream(
