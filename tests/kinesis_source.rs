@@ -1,4 +1,5 @@
 //! Kinesis as the SDK speaks to it: scripted replies, as they come over the wire.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic, as tests may")]
 
 use std::sync::{Arc, Mutex};
 

@@ -1,10 +1,12 @@
 //! The DynamoDB store under faults, with scripted replies: lost replies, late writes of one's own,
 //! throttles, and what is told where a table cannot be used (SPEC §3, refused writes).
 #![cfg(feature = "dynamodb-lease")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic, as tests may")]
 
 mod scripted;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use aws_sdk_dynamodb::Client;
@@ -13,9 +15,10 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use aws_smithy_mocks::{MockResponse, mock};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use leasehold::lease::{
-    Acquire, DynamoLeaseStore, Hold, Lease, LeaseKey, LeaseStore, OwnerId, Standing, StoreError,
-    StoreErrorKind,
+    Acquire, DynamoLeaseStore, Hold, LEASE_DURATION, Lease, LeaseKey, LeaseStore, OwnerId,
+    Standing, StoreError, StoreErrorKind,
 };
+use leasehold::time::{Clock, Timestamp};
 use serde_json::{Value, json};
 
 use scripted::{client, fails, reply};
@@ -106,17 +109,50 @@ fn apply(write: &UpdateItemInput, row: &mut Item) {
     }
 }
 
-type Shared = Arc<Mutex<Table>>;
+/// A wall clock that stands still unless it is moved.
+#[derive(Debug)]
+struct Still(AtomicI64);
 
-/// A store on a table whose row somebody or nobody has, and who waits for `script`.
-fn following(script: &[Fault]) -> (DynamoLeaseStore, Shared) {
-    let table = Shared::default();
-    table.lock().unwrap().script = script.to_vec();
+impl Clock for Still {
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// A store, the table behind it, and its clock.
+struct Scene {
+    store: DynamoLeaseStore,
+    table: Arc<Mutex<Table>>,
+    clock: Arc<Still>,
+}
+
+impl Scene {
+    fn follow(&self, script: &[Fault]) {
+        self.table.lock().unwrap().script = script.to_vec();
+    }
+
+    /// Every fault of the script has happened.
+    fn assert_over(&self) {
+        assert!(self.table.lock().unwrap().script.is_empty(), "a fault did not happen");
+    }
+
+    /// The counters that the writes required.
+    fn required(&self) -> Vec<Option<String>> {
+        self.table.lock().unwrap().writes.iter().map(required).collect()
+    }
+}
+
+/// A table without a row, whose writes follow `script`.
+fn following(script: &[Fault]) -> Scene {
+    let table = Arc::new(Mutex::new(Table::default()));
     let asked = Arc::clone(&table);
-    let rule = mock!(Client::update_item).then_compute_response(move |write| {
-        MockResponse::Http(asked.lock().unwrap().answer(write))
-    });
-    (DynamoLeaseStore::new(client(&[rule]), "leases"), table)
+    let answer = move |write: &_| MockResponse::Http(asked.lock().unwrap().answer(write));
+    let rule = mock!(Client::update_item).then_compute_response(answer);
+    let clock = Arc::new(Still(AtomicI64::new(1_700_000_000_000)));
+    let store = DynamoLeaseStore::new(client(&[rule]), "leases").with_clock(clock.clone());
+    let scene = Scene { store, table, clock };
+    scene.follow(script);
+    scene
 }
 
 const SHARD: &str = "orders:shardId-000000000000";
@@ -133,13 +169,13 @@ fn standing() -> Standing {
     Standing { checkpoint: Some("12".parse().unwrap()), checkpoint_at: None }
 }
 
-/// A lease on a row that was just taken, with counter 1; then the script goes on with `faults`.
-async fn holding(faults: &[Fault]) -> (DynamoLeaseStore, Shared, Lease) {
-    let (store, table) = following(&[Fault::None]);
-    let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
+/// A lease on a row that was just taken, with counter 1; further writes follow `script`.
+async fn holding(script: &[Fault]) -> (Scene, Lease) {
+    let scene = following(&[Fault::None]);
+    let acquired = scene.store.acquire(&key(), &me(), None, None).await.unwrap();
     let Acquire::Taken(taken) = acquired else { panic!("{acquired:?}") };
-    table.lock().unwrap().script = faults.to_vec();
-    (store, table, taken.lease)
+    scene.follow(script);
+    (scene, taken.lease)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -161,14 +197,14 @@ impl Write {
     }
 }
 
-fn text_of<'a>(row: &'a Item, attribute: &str) -> Option<&'a str> {
-    row.get(attribute).map(|value| value.as_s().or_else(|_| value.as_n()).unwrap().as_str())
+/// The counter that a write required.
+fn required(write: &UpdateItemInput) -> Option<String> {
+    let counter = write.expression_attribute_values()?.get(":if_counter")?;
+    counter.as_n().ok().cloned()
 }
 
-/// The counter that a write required.
-fn required(write: &UpdateItemInput) -> Option<&str> {
-    let counter = write.expression_attribute_values()?.get(":if_counter")?;
-    counter.as_n().ok().map(String::as_str)
+fn some(text: &str) -> Option<String> {
+    Some(text.to_owned())
 }
 
 /// Ours, as an attempt whose reply was lost may have left it: another counter and checkpoint.
@@ -197,10 +233,9 @@ fn nobodys() -> Value {
 #[tokio::test]
 async fn every_write_requires_the_owner_and_the_counter() {
     for write in WRITES {
-        let (store, table, mut lease) = holding(&[Fault::None]).await;
-        write.on(&store, &mut lease).await.unwrap();
-        let table = table.lock().unwrap();
-        for input in &table.writes {
+        let (scene, mut lease) = holding(&[Fault::None]).await;
+        write.on(&scene.store, &mut lease).await.unwrap();
+        for input in &scene.table.lock().unwrap().writes {
             let condition = input.condition_expression().unwrap();
             let names = input.expression_attribute_names().unwrap();
             for attribute in ["lease_owner", "lease_counter"] {
@@ -208,92 +243,111 @@ async fn every_write_requires_the_owner_and_the_counter() {
                 assert!(condition.contains(placeholder.as_str()), "{write:?}: {condition}");
             }
         }
-        assert_eq!(required(&table.writes[1]), Some("1"), "{write:?}");
+        assert_eq!(scene.required(), [None, some("1")], "{write:?}");
     }
 }
 
+/// The same write again: the row shows it, so it was applied.
 #[tokio::test]
 async fn a_write_survives_a_lost_reply() {
     for write in WRITES {
-        let faults = [Fault::ReplyLost, Fault::Stale, Fault::None];
-        let (store, table, mut lease) = holding(&faults).await;
-        let lost = write.on(&store, &mut lease).await.unwrap_err();
+        let (scene, mut lease) = holding(&[Fault::ReplyLost, Fault::Stale]).await;
+        let lost = write.on(&scene.store, &mut lease).await.unwrap_err();
         assert_eq!(lost.kind(), StoreErrorKind::Unavailable, "{write:?}");
-
-        let hold = write.on(&store, &mut lease).await.unwrap();
+        let hold = write.on(&scene.store, &mut lease).await.unwrap();
         let Hold::Kept(row) = hold else { panic!("{write:?}: {hold:?}") };
         assert_eq!(row.checkpoint, standing().checkpoint, "{write:?}");
         assert_eq!(row.owner.is_none(), write == Write::Release, "{write:?}");
-        let table = table.lock().unwrap();
-        assert_eq!(text_of(&table.row, "checkpoint"), Some("12"), "{write:?}");
+        assert_eq!(row.counter, Some(2), "{write:?}");
+        scene.assert_over();
     }
+}
+
+/// Some time later the renewal is another one: the first is taken note of, and written over.
+#[tokio::test]
+async fn a_renewal_survives_a_reply_that_was_lost_a_while_ago() {
+    let (scene, mut lease) = holding(&[Fault::ReplyLost, Fault::Stale, Fault::None]).await;
+    scene.store.renew(&mut lease, &standing()).await.unwrap_err();
+    scene.clock.0.fetch_add(1_000, Ordering::SeqCst);
+    let hold = scene.store.renew(&mut lease, &standing()).await.unwrap();
+    let Hold::Kept(row) = hold else { panic!("{hold:?}") };
+    assert_eq!(row.expiry, Some(scene.clock.wall() + LEASE_DURATION));
+    assert_eq!(scene.required(), [None, some("1"), some("1"), some("2")]);
+    scene.assert_over();
 }
 
 #[tokio::test]
 async fn a_take_survives_a_lost_reply() {
-    let (store, table) = following(&[Fault::ReplyLost, Fault::Stale, Fault::None]);
-    let lost = store.acquire(&key(), &me(), None, None).await.unwrap_err();
+    let scene = following(&[Fault::ReplyLost, Fault::Stale]);
+    let lost = scene.store.acquire(&key(), &me(), None, None).await.unwrap_err();
     assert_eq!(lost.kind(), StoreErrorKind::Unavailable);
-
-    let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
+    let acquired = scene.store.acquire(&key(), &me(), None, None).await.unwrap();
     let Acquire::Taken(taken) = acquired else { panic!("{acquired:?}") };
-    assert_eq!(taken.lease.owner(), &me());
-    let table = table.lock().unwrap();
-    let counter = table.row["lease_counter"].as_n().unwrap().parse().unwrap();
-    assert_eq!(taken.row.counter, Some(counter));
+    assert_eq!((taken.lease.owner(), taken.row.counter), (&me(), Some(1)));
+    scene.assert_over();
+}
+
+#[tokio::test]
+async fn a_take_survives_a_reply_that_was_lost_a_while_ago() {
+    let scene = following(&[Fault::ReplyLost, Fault::Stale, Fault::None]);
+    scene.store.acquire(&key(), &me(), None, None).await.unwrap_err();
+    scene.clock.0.fetch_add(1_000, Ordering::SeqCst);
+    let acquired = scene.store.acquire(&key(), &me(), None, None).await.unwrap();
+    let Acquire::Taken(taken) = acquired else { panic!("{acquired:?}") };
+    assert_eq!(taken.row.expiry, Some(scene.clock.wall() + LEASE_DURATION));
+    assert!(!taken.had_expired);
+    assert_eq!(scene.required(), [None, None, some("1")]);
+    scene.assert_over();
 }
 
 #[tokio::test]
 async fn a_late_write_of_ones_own_is_adopted_and_written_over() {
     for write in WRITES {
-        let (store, table, mut lease) = holding(&[Fault::Refused(Some(ours())), Fault::None]).await;
-        let hold = write.on(&store, &mut lease).await.unwrap();
+        let (scene, mut lease) = holding(&[Fault::Refused(Some(ours())), Fault::None]).await;
+        let hold = write.on(&scene.store, &mut lease).await.unwrap();
         let Hold::Kept(row) = hold else { panic!("{write:?}: {hold:?}") };
         assert_eq!(row.counter, Some(9), "{write:?}");
         assert_eq!(row.checkpoint, standing().checkpoint, "{write:?}");
-        let table = table.lock().unwrap();
-        let counters: Vec<_> = table.writes.iter().skip(1).map(required).collect();
-        assert_eq!(counters, [Some("1"), Some("8")], "{write:?}");
+        assert_eq!(scene.required(), [None, some("1"), some("8")], "{write:?}");
     }
 }
 
 #[tokio::test]
 async fn a_late_take_of_ones_own_is_taken_over() {
-    let (store, table) = following(&[Fault::Refused(Some(ours())), Fault::None]);
-    let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
+    let scene = following(&[Fault::Refused(Some(ours())), Fault::None]);
+    let acquired = scene.store.acquire(&key(), &me(), None, None).await.unwrap();
     let Acquire::Taken(taken) = acquired else { panic!("{acquired:?}") };
     assert_eq!(taken.row.counter, Some(9));
     assert!(!taken.had_expired);
-    let table = table.lock().unwrap();
-    assert_eq!(table.writes.iter().map(required).collect::<Vec<_>>(), [None, Some("8")]);
+    assert_eq!(scene.required(), [None, some("8")]);
 }
 
 #[tokio::test]
 async fn another_owner_no_owner_and_no_row_are_a_lost_lease() {
     for write in WRITES {
         for found in [Some(theirs()), Some(nobodys()), None] {
-            let (store, table, mut lease) = holding(&[Fault::Refused(found.clone())]).await;
-            let hold = write.on(&store, &mut lease).await.unwrap();
+            let (scene, mut lease) = holding(&[Fault::Refused(found.clone())]).await;
+            let hold = write.on(&scene.store, &mut lease).await.unwrap();
             let Hold::Lost(row) = hold else { panic!("{write:?} {found:?}: {hold:?}") };
             assert_eq!(row.is_some(), found.is_some(), "{write:?}");
-            assert_eq!(table.lock().unwrap().writes.len(), 2, "nothing more was tried");
+            assert_eq!(scene.required().len(), 2, "nothing more was tried");
         }
     }
 }
 
 #[tokio::test]
 async fn a_take_is_refused_by_another_owner_and_tried_again_where_there_is_none() {
-    let (store, _) = following(&[Fault::Refused(Some(theirs()))]);
-    let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
+    let scene = following(&[Fault::Refused(Some(theirs()))]);
+    let acquired = scene.store.acquire(&key(), &me(), None, None).await.unwrap();
     assert!(
         matches!(&acquired, Acquire::Held(Some(row)) if row.counter == Some(9)),
         "{acquired:?}"
     );
 
-    let (store, table) = following(&[Fault::Refused(Some(nobodys())), Fault::None]);
-    let acquired = store.acquire(&key(), &me(), None, None).await.unwrap();
+    let scene = following(&[Fault::Refused(Some(nobodys())), Fault::None]);
+    let acquired = scene.store.acquire(&key(), &me(), None, None).await.unwrap();
     assert!(matches!(acquired, Acquire::Taken(_)), "{acquired:?}");
-    assert_eq!(required(&table.lock().unwrap().writes[1]), Some("9"));
+    assert_eq!(scene.required(), [None, some("9")]);
 }
 
 #[tokio::test]
@@ -308,14 +362,14 @@ async fn a_passing_fault_is_told_from_a_refusal_and_not_multiplied() {
     ];
     for (status, code, kind) in rows {
         let fault = Fault::Error(status, code, "later");
-        let (store, table) = following(std::slice::from_ref(&fault));
-        let error = store.acquire(&key(), &me(), None, None).await.unwrap_err();
+        let scene = following(std::slice::from_ref(&fault));
+        let error = scene.store.acquire(&key(), &me(), None, None).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{code}");
         assert!(error.is_transient());
-        assert_eq!(table.lock().unwrap().writes.len(), 1, "{code}: the SDK tried again");
+        assert_eq!(scene.required().len(), 1, "{code}: the SDK tried again");
         for write in WRITES {
-            let (store, _, mut lease) = holding(std::slice::from_ref(&fault)).await;
-            let error = write.on(&store, &mut lease).await.unwrap_err();
+            let (scene, mut lease) = holding(std::slice::from_ref(&fault)).await;
+            let error = write.on(&scene.store, &mut lease).await.unwrap_err();
             assert_eq!(error.kind(), kind, "{write:?} {code}");
         }
     }
@@ -353,8 +407,8 @@ async fn what_cannot_be_used_is_named_with_what_to_do() {
         ),
     ];
     for (code, message, part) in rows {
-        let (store, _) = following(&[Fault::Error(400, code, message)]);
-        let error = store.acquire(&key(), &me(), None, None).await.unwrap_err();
+        let scene = following(&[Fault::Error(400, code, message)]);
+        let error = scene.store.acquire(&key(), &me(), None, None).await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Table, "{code}");
         assert!(!error.is_transient());
         let text = error.to_string();

@@ -1,6 +1,7 @@
 //! Reads of the DynamoDB store, with scripted replies: what a look costs (SPEC §3, reading), keys that
 //! are left unread, and a service that does not answer.
 #![cfg(feature = "dynamodb-lease")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic, as tests may")]
 
 mod scripted;
 

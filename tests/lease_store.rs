@@ -1,6 +1,7 @@
 //! The shipped lease stores: against the conformance suite, against each other, and what is
 //! DynamoDB's own: odd rows, foreign rows, wrong tables and clocks that are off.
 #![cfg(all(feature = "test-util", feature = "dynamodb-lease"))]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic, as tests may")]
 
 use std::collections::HashMap;
 use std::sync::Arc;
