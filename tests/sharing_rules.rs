@@ -120,7 +120,11 @@ async fn a_lease_is_renewed_every_3_s_and_lasts_10_and_is_released_with_its_last
     let writes = scene.table.writes(&shard);
     let renewals = writes.iter().filter(|change| support::is_renewal(change)).count();
     assert_eq!(renewals, 18, "55 s in steps of 3 s");
-    assert_eq!(writes.len(), renewals + 2, "and the take, and the release with the checkpoint: {writes:#?}");
+    assert_eq!(
+        writes.len(),
+        renewals + 2,
+        "and the take, and the release with the checkpoint: {writes:#?}"
+    );
     assert!(support::is_release(writes.last().unwrap()));
     let row = scene.table.row(&shard).await;
     assert_eq!((row.owner, row.expiry, row.release), (None, None, None));
@@ -343,4 +347,16 @@ async fn a_paused_stream_is_not_read_and_says_so() {
     assert!(paused.elapsed() <= Duration::from_secs(31), "{:?}", paused.elapsed());
     assert_eq!(summary.unwrap().reason, Reason::Paused);
     assert_eq!(scene.table.row(&scene.shard(0)).await.owner, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_of_another_stream_of_the_same_name_are_refused() {
+    let scene = Scene::new(1);
+    scene.noting(Position::TrimHorizon).run(scene.once()).await.unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let anew = leasehold::stream::MemoryStream::new(name(), 1, scene.clock.clone());
+    let broker = Broker::reading(anew, scene.table.clone()).clock(scene.clock.clone());
+    let broker = broker.subscribe(Subscription::new(name()), scene.notes.handler());
+    let error = broker.run(scene.once()).await.unwrap_err().to_string();
+    assert!(error.contains("created anew") && error.contains("\"orders:\""), "{error}");
 }

@@ -8,13 +8,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::look::Knowledge;
+use super::opening::{RETRY, open, persist};
 use super::pace::Pace;
 use super::plan::{Next, Ours, Plan, Situation, What, plan};
 use super::start::begin;
 use super::worker::{ShardReport, Worker};
 use super::{Backoff, Context};
-use crate::lease::{Acquire, StoreError, StreamRow, Taken};
-use crate::stream::{SourceError, StreamDescription};
+use crate::lease::{Acquire, StoreError, Taken};
+use crate::stream::SourceError;
 use crate::summary::{Outcome, Reason, ShardSummary};
 use crate::time::{Moment, Timestamp};
 
@@ -24,11 +25,6 @@ const TAKES: usize = 16;
 const LIST_INTERVAL: Duration = Duration::from_secs(60);
 /// A take that failed is tried again after this long.
 const TAKE_AGAIN: Duration = Duration::from_secs(1);
-/// Waits between tries of a call at the start, or of a look.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-/// Until the service's clock is known, "now" is taken to be this much earlier: a time ahead of its
-/// clock is refused.
-const CLOCK_MARGIN: Duration = Duration::from_secs(1);
 
 /// What became of a stream in a run.
 #[derive(Debug)]
@@ -129,7 +125,8 @@ impl Coordinator {
     }
 
     async fn read_on(&mut self) -> Result<Reason, String> {
-        self.open().await?;
+        let opened = open(&self.context, &mut self.problem).await?;
+        (self.stream_arn, self.opened_at) = (opened.arn, opened.at);
         self.list().await?;
         if self.look(&What::All).await? {
             return Ok(Reason::Paused);
@@ -177,37 +174,6 @@ impl Coordinator {
             Some(Ok(taken)) = self.takes.join_next() => self.taken(taken),
             Some(Ok(report)) = self.workers.join_next() => self.ended(report),
             else => std::future::pending().await,
-        }
-    }
-
-    /// Tells which stream this is, and since when it is read; lists its shards.
-    async fn open(&mut self) -> Result<(), String> {
-        let context = self.context.clone();
-        let problem = &mut self.problem;
-        let describe = || context.source.describe(&context.stream);
-        let description = persist(problem, describe, SourceError::is_transient).await?;
-        let key = context.stream_key();
-        let read = || context.store.read_stream(&key);
-        let mut row = persist(problem, read, StoreError::is_transient).await?;
-        if row.arn.is_none() || row.opened_at.is_none() {
-            let offered = self.offer(&description);
-            let open = || context.store.open_stream(&key, &offered);
-            row = persist(&mut self.problem, open, StoreError::is_transient).await?;
-        }
-        check_identity(&context, &row, &description)?;
-        self.opened_at = row.opened_at.unwrap_or(self.opened_at);
-        self.stream_arn = description.arn.into();
-        Ok(())
-    }
-
-    /// What to store of the stream, if nobody has before: it is opened now, by Kinesis's clock.
-    fn offer(&self, description: &StreamDescription) -> StreamRow {
-        let now = description.server_time.unwrap_or_else(|| self.context.store.now());
-        StreamRow {
-            arn: Some(description.arn.clone()),
-            created_at: description.created_at,
-            opened_at: Some(now - CLOCK_MARGIN),
-            paused: false,
         }
     }
 
@@ -425,63 +391,5 @@ impl Coordinator {
         }
         let shards = self.summaries.into_values().collect();
         StreamReport { reason, shards, error, lost: self.lost, stuck: self.stuck }
-    }
-}
-
-/// The rows must speak of the stream that is there now (SPEC §6.4): never a quiet zero.
-fn check_identity(
-    context: &Context,
-    row: &StreamRow,
-    description: &StreamDescription,
-) -> Result<(), String> {
-    let stream = &context.stream;
-    if let Some(arn) = &row.arn
-        && *arn != description.arn
-    {
-        return Err(format!(
-            "the lease table's rows for {stream} belong to {arn}, not to {}: to share one table \
-             between streams of one name, give this one a namespace (LEASEHOLD_NAMESPACE)",
-            description.arn
-        ));
-    }
-    if let (Some(stored), Some(created)) = (row.created_at, description.created_at)
-        && stored != created
-    {
-        return Err(format!(
-            "the stream {stream} was deleted and created anew at {created}; the lease table's \
-             checkpoints are of the one that was created at {stored}: delete the row \"{}\" and the \
-             rows that begin with \"{}:\", or set a new LEASEHOLD_NAMESPACE",
-            context.stream_key(),
-            context.stream_key()
-        ));
-    }
-    Ok(())
-}
-
-/// Tries `call` until it succeeds or fails for good, and keeps what went wrong last in `problem`.
-async fn persist<T, E, F>(
-    problem: &mut Option<String>,
-    call: impl Fn() -> F,
-    is_transient: impl Fn(&E) -> bool,
-) -> Result<T, String>
-where
-    E: std::fmt::Display,
-    F: Future<Output = Result<T, E>>,
-{
-    let mut backoff = Backoff::new(RETRY.0, RETRY.1);
-    loop {
-        let error = match call().await {
-            Ok(value) => {
-                *problem = None;
-                return Ok(value);
-            }
-            Err(error) => error,
-        };
-        if !is_transient(&error) {
-            return Err(error.to_string());
-        }
-        tracing::warn!(%error, "trying again");
-        *problem = Some(error.to_string());
-        sleep(backoff.next()).await;
     }
 }

@@ -164,7 +164,8 @@ impl Keeper {
             };
             if end.is_cancelled() {
                 let key = self.lease.key();
-                let error = format!("the lease {key} could not be given back and runs out: {error}");
+                let error =
+                    format!("the lease {key} could not be given back and runs out: {error}");
                 return self.ending(Fate::Left, None, Some(error));
             }
             last_error = Some(error);

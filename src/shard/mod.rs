@@ -20,6 +20,7 @@ mod held;
 mod keeper;
 mod lineage;
 mod look;
+mod opening;
 mod pace;
 mod plan;
 mod processor;

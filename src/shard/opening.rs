@@ -1,0 +1,113 @@
+//! The opening of a stream in a run: which stream it is, and since when it is read.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{Backoff, Context};
+use crate::lease::{StoreError, StreamRow};
+use crate::stream::{SourceError, StreamDescription};
+use crate::time::Timestamp;
+
+/// Waits between tries of a call for the whole stream.
+pub(super) const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// The service tells its time in whole seconds, and refuses to read from a time ahead of its clock.
+const CLOCK_MARGIN: Duration = Duration::from_secs(1);
+
+/// A stream that may be read.
+#[derive(Clone, Debug)]
+pub(super) struct Opened {
+    pub(super) arn: Arc<str>,
+    /// When it was first opened by anyone on this table: the durable meaning of `LATEST`.
+    pub(super) at: Timestamp,
+}
+
+/// Asks which stream this is, and holds it against what the table says. Whoever comes first writes
+/// that down, before anything is read.
+pub(super) async fn open(
+    context: &Context,
+    problem: &mut Option<String>,
+) -> Result<Opened, String> {
+    let describe = || context.source.describe(&context.stream);
+    let description = persist(problem, describe, SourceError::is_transient).await?;
+    let key = context.stream_key();
+    let read = || context.store.read_stream(&key);
+    let mut row = persist(problem, read, StoreError::is_transient).await?;
+    let offered = offer(&description, context.store.now());
+    if row.arn.is_none() || row.opened_at.is_none() {
+        let open = || context.store.open_stream(&key, &offered);
+        row = persist(problem, open, StoreError::is_transient).await?;
+    }
+    check_identity(context, &row, &description)?;
+    let at = row.opened_at.or(offered.opened_at).unwrap_or_default();
+    Ok(Opened { arn: description.arn.into(), at })
+}
+
+/// What to store of the stream if nobody has before: it is opened now, by Kinesis's own clock.
+fn offer(description: &StreamDescription, now: Timestamp) -> StreamRow {
+    StreamRow {
+        arn: Some(description.arn.clone()),
+        created_at: description.created_at,
+        opened_at: Some(description.server_time.unwrap_or(now) - CLOCK_MARGIN),
+        paused: false,
+    }
+}
+
+/// The rows must speak of the stream that is there now (SPEC §6.4): never a quiet zero.
+fn check_identity(
+    context: &Context,
+    row: &StreamRow,
+    description: &StreamDescription,
+) -> Result<(), String> {
+    let (stream, key) = (&context.stream, context.stream_key());
+    if let Some(arn) = &row.arn
+        && *arn != description.arn
+    {
+        return Err(format!(
+            "the lease table's rows for {stream} belong to {arn}, not to {}: to share one table \
+             between streams of one name, give this one a namespace (LEASEHOLD_NAMESPACE)",
+            description.arn
+        ));
+    }
+    if let (Some(stored), Some(created)) = (row.created_at, description.created_at)
+        && stored != created
+    {
+        return Err(format!(
+            "the stream {stream} was deleted and created anew at {created}; the lease table's \
+             checkpoints are of the one that was created at {stored}: delete the row \"{key}\" and \
+             the rows that begin with \"{key}:\", or set a new LEASEHOLD_NAMESPACE"
+        ));
+    }
+    Ok(())
+}
+
+/// Tries `call` until it succeeds or fails for good, and keeps what went wrong last in `problem`.
+pub(super) async fn persist<T, E, F>(
+    problem: &mut Option<String>,
+    call: impl Fn() -> F,
+    is_transient: impl Fn(&E) -> bool,
+) -> Result<T, String>
+where
+    E: Display,
+    F: Future<Output = Result<T, E>>,
+{
+    let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+    loop {
+        let error = match call().await {
+            Ok(value) => {
+                *problem = None;
+                return Ok(value);
+            }
+            Err(error) => error,
+        };
+        if !is_transient(&error) {
+            return Err(error.to_string());
+        }
+        tracing::warn!(%error, "trying again");
+        *problem = Some(error.to_string());
+        sleep(backoff.next()).await;
+    }
+}
