@@ -263,12 +263,26 @@ async fn a_write_survives_a_lost_reply() {
     }
 }
 
-/// Some time later the renewal is another one: the first is taken note of, and written over.
+/// A renewal is tried again with its first values, which its row can show; it counts from the first
+/// try then.
+#[tokio::test]
+async fn a_renewal_that_is_tried_again_is_known_by_its_row() {
+    let (scene, mut lease) = holding(&[Fault::ReplyLost, Fault::Stale]).await;
+    let first_try = scene.clock.wall();
+    scene.store.renew(&mut lease, &standing()).await.unwrap_err();
+    scene.clock.0.fetch_add(1_000, Ordering::SeqCst);
+    let hold = scene.store.renew(&mut lease, &standing()).await.unwrap();
+    let Hold::Kept(row) = hold else { panic!("{hold:?}") };
+    assert_eq!(row.expiry, Some(first_try + LEASE_DURATION));
+    scene.assert_over();
+}
+
+/// By then the renewal says something else: the first is taken note of, and written over.
 #[tokio::test]
 async fn a_renewal_survives_a_reply_that_was_lost_a_while_ago() {
     let (scene, mut lease) = holding(&[Fault::ReplyLost, Fault::Stale, Fault::None]).await;
     scene.store.renew(&mut lease, &standing()).await.unwrap_err();
-    scene.clock.0.fetch_add(1_000, Ordering::SeqCst);
+    scene.clock.0.fetch_add(8_000, Ordering::SeqCst);
     let hold = scene.store.renew(&mut lease, &standing()).await.unwrap();
     let Hold::Kept(row) = hold else { panic!("{hold:?}") };
     assert_eq!(row.expiry, Some(scene.clock.wall() + LEASE_DURATION));

@@ -15,6 +15,7 @@
 //! table that is there already will do. Time is a [`HandClock`], which stands still unless the case
 //! moves it: expiries are tried to the millisecond, and no case depends on how fast a store is.
 
+mod claiming;
 mod holding;
 mod rows;
 mod taking;
@@ -44,7 +45,7 @@ pub async fn run<S: LeaseStore>(make: impl AsyncFn(SharedClock) -> S) {
 
 /// All cases, for a test of its own for each.
 pub fn cases() -> Vec<Case> {
-    [taking::CASES, holding::CASES, rows::CASES].concat()
+    [taking::CASES, holding::CASES, claiming::CASES, rows::CASES].concat()
 }
 
 /// One rule, and how to see that a store keeps it.

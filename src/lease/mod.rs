@@ -41,6 +41,9 @@ pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(3);
 /// rest of the lease is for clocks that disagree.
 pub const FENCE_AFTER: Duration = Duration::from_millis(7_500);
 
+/// How long a claim on a busy owner's shard holds (SPEC §5.4).
+pub const CLAIM_DURATION: Duration = Duration::from_secs(10);
+
 /// What a conditional write did.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {

@@ -13,7 +13,7 @@
 //! before it writes, and the caller must too.
 
 use super::row::can_take;
-use super::{Change, Checkpoint, Condition, Edit, FENCE_AFTER, LEASE_DURATION, LeaseKey};
+use super::{Change, Checkpoint, Claim, Condition, Edit, FENCE_AFTER, LEASE_DURATION, LeaseKey};
 use super::{LeaseStore, OwnerId};
 use super::{ReleasePlan, Row, Standing, StoreError, StoreErrorKind, Update};
 use crate::time::Timestamp;
@@ -33,6 +33,8 @@ pub struct Lease {
     /// The expiry of a renewal whose outcome is not known: it is tried again with the same values, so
     /// that the row can show that it was applied.
     unsettled: Option<Timestamp>,
+    /// What the next renewal says to a claim on the shard.
+    answer: Edit<Claim>,
 }
 
 impl Lease {
@@ -49,6 +51,12 @@ impl Lease {
     /// The checkpoint that the row had when this owner last saw it.
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
         self.checkpoint.as_ref()
+    }
+
+    /// Says in every renewal from now on what becomes of a claim on the shard: the owner that finishes
+    /// a batch for a claimant carries it forward; one that keeps the shard removes it.
+    pub fn answer(&mut self, answer: Edit<Claim>) {
+        self.answer = answer;
     }
 
     fn saw(&mut self, row: &Row) {
@@ -135,6 +143,7 @@ pub async fn acquire<S: LeaseStore + ?Sized>(
             checkpoint: None,
             releases_at,
             unsettled: None,
+            answer: Edit::Leave,
         };
         lease.saw(&row);
         return Ok(Acquire::Taken(Box::new(Taken { lease, row, had_expired })));
@@ -162,10 +171,14 @@ pub async fn renew<S: LeaseStore + ?Sized>(
     let hold = write(store, lease, standing, |lease, change| Change {
         expiry: Edit::Set(expiry),
         release: Edit::Set(ReleasePlan { owner: lease.owner.clone(), at: lease.releases_at }),
+        claim: lease.answer.clone(),
         ..change
     })
     .await?;
     lease.unsettled = None;
+    if lease.answer == Edit::Remove {
+        lease.answer = Edit::Leave;
+    }
     Ok(hold)
 }
 
@@ -200,6 +213,31 @@ pub async fn release<S: LeaseStore + ?Sized>(
         ..change
     })
     .await
+}
+
+/// Asks `holder` for its shard, until `claim.until`; says whether the claim stands, and shows the row.
+///
+/// # Errors
+/// If the outcome is not known, or the store cannot be used. A claim that landed unseen is found by the
+/// next look.
+pub async fn claim<S: LeaseStore + ?Sized>(
+    store: &S,
+    key: &LeaseKey,
+    holder: &OwnerId,
+    claim: &Claim,
+) -> Result<(bool, Option<Row>), StoreError> {
+    let condition = Condition::Unclaimed { owner: holder.clone(), now: store.now() };
+    let change = Change { claim: Edit::Set(claim.clone()), ..Change::default() };
+    Ok(match store.update(key, &condition, &change).await? {
+        Update::Applied(row) => (true, Some(row)),
+        // The reply to an earlier try may have been lost.
+        Update::Refused(row) => {
+            let stands = row
+                .as_ref()
+                .is_some_and(|row| row.is_owned_by(holder) && row.claim.as_ref() == Some(claim));
+            (stands, row)
+        }
+    })
 }
 
 /// A write by the owner: applied only while it holds the row and nobody has written to it since.

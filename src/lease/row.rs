@@ -170,6 +170,11 @@ impl Row {
         self.checkpoint == Some(Checkpoint::ShardEnd)
     }
 
+    /// The claim on the shard, unless it has run out at `now`.
+    pub fn live_claim(&self, now: Timestamp) -> Option<&Claim> {
+        self.claim.as_ref().filter(|claim| claim.until >= now)
+    }
+
     /// What the present owner says about giving the shard back; announcements of an earlier owner
     /// are void.
     pub fn announcement(&self) -> Option<&ReleasePlan> {
@@ -219,6 +224,14 @@ pub enum Condition {
         /// The counter that this owner last saw.
         counter: Option<u64>,
     },
+    /// `owner` holds the row, and nobody has a live claim on it at `now`. A claim is advice: it leaves
+    /// the counter alone.
+    Unclaimed {
+        /// Who must hold it.
+        owner: OwnerId,
+        /// The time by which an earlier claim has run out.
+        now: Timestamp,
+    },
 }
 
 impl Condition {
@@ -229,6 +242,9 @@ impl Condition {
             Self::Free { owner, now, counter } => found == *counter && can_take(row, owner, *now),
             Self::Held { owner, counter } => {
                 found == *counter && row.is_some_and(|row| row.is_owned_by(owner))
+            }
+            Self::Unclaimed { owner, now } => {
+                row.is_some_and(|row| row.is_owned_by(owner) && row.live_claim(*now).is_none())
             }
         }
     }

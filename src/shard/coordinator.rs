@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::look::Knowledge;
 use super::opening::{RETRY, open, persist};
 use super::pace::Pace;
-use super::plan::{Next, Ours, Plan, Situation, What, plan};
+use super::plan::{self, Candidate, Next, Ours, Plan, Situation, What};
 use super::start::begin;
-use super::worker::{ShardReport, Worker};
+use super::worker::{Control, ShardReport, Worker};
 use super::{Backoff, Context};
-use crate::lease::{Acquire, StoreError, Taken};
+use crate::lease::protocol::claim;
+use crate::lease::{Acquire, CLAIM_DURATION, Claim, OwnerId, Row, StoreError, Taken};
 use crate::stream::SourceError;
 use crate::summary::{Outcome, Reason, ShardSummary};
 use crate::time::{Moment, Timestamp};
@@ -23,8 +25,13 @@ use crate::time::{Moment, Timestamp};
 const TAKES: usize = 16;
 /// Listings come about this often, up to a tenth earlier.
 const LIST_INTERVAL: Duration = Duration::from_secs(60);
+/// When more is to be taken than may be in flight, the next plan comes with the next take, or now.
+const AGAIN: Duration = Duration::from_millis(100);
 /// A take that failed is tried again after this long.
 const TAKE_AGAIN: Duration = Duration::from_secs(1);
+
+/// An owner that was seen within this time is taken to be alive when a claim is answered.
+const SEEN_LATELY: Duration = Duration::from_secs(12);
 
 /// What became of a stream in a run.
 #[derive(Debug)]
@@ -47,6 +54,20 @@ struct TakeResult {
     result: Result<Acquire, StoreError>,
 }
 
+/// What a claim came to.
+struct ClaimResult {
+    shard: Arc<str>,
+    at: Timestamp,
+    result: Result<(bool, Option<Row>), StoreError>,
+}
+
+/// A claim that an owner's renewal has shown it.
+#[derive(Debug)]
+pub(super) struct ClaimSeen {
+    pub(super) shard: Arc<str>,
+    pub(super) claim: Claim,
+}
+
 /// The coordinator of one stream.
 pub(crate) struct Coordinator {
     context: Arc<Context>,
@@ -56,9 +77,18 @@ pub(crate) struct Coordinator {
     opened_at: Timestamp,
     started: Timestamp,
     looked: Timestamp,
+    /// Whether nothing was done since the last look at all rows.
+    fresh: bool,
+    /// When this run last saw, made or granted a claim.
+    moved: Timestamp,
+    /// Other owners, and when they were last seen.
+    known: BTreeMap<OwnerId, Timestamp>,
     list_at: Instant,
     takes: JoinSet<TakeResult>,
+    claims: JoinSet<ClaimResult>,
     workers: JoinSet<ShardReport>,
+    controls: BTreeMap<Arc<str>, Control>,
+    claims_seen: (mpsc::UnboundedSender<ClaimSeen>, mpsc::UnboundedReceiver<ClaimSeen>),
     summaries: BTreeMap<Arc<str>, ShardSummary>,
     /// Takes that failed and have not succeeded since.
     not_taken: BTreeMap<Arc<str>, String>,
@@ -86,9 +116,15 @@ impl Coordinator {
             opened_at: now,
             started: now,
             looked: now,
+            fresh: false,
+            moved: now,
+            known: BTreeMap::new(),
             list_at: Instant::now(),
             takes: JoinSet::new(),
+            claims: JoinSet::new(),
             workers: JoinSet::new(),
+            controls: BTreeMap::new(),
+            claims_seen: mpsc::unbounded_channel(),
             summaries: BTreeMap::new(),
             not_taken: BTreeMap::new(),
             caught_up: false,
@@ -173,7 +209,8 @@ impl Coordinator {
             biased;
             Some(Ok(taken)) = self.takes.join_next() => self.taken(taken),
             Some(Ok(report)) = self.workers.join_next() => self.ended(report),
-            else => std::future::pending().await,
+            Some(Ok(claimed)) = self.claims.join_next() => self.claimed(claimed),
+            Some(seen) = self.claims_seen.1.recv() => self.answer(seen),
         }
     }
 
@@ -220,18 +257,39 @@ impl Coordinator {
         if matches!(what, What::Rows(shards) if !shards.is_empty()) {
             return Ok(false);
         }
-        self.looked = at;
+        (self.looked, self.fresh) = (at, *what == What::All);
         Ok(context.store.read_stream(&context.stream_key()).await?.paused)
     }
 
-    /// Plans, and starts the takes that the plan asks for.
+    /// Plans, and starts what the plan asks for.
     fn act(&mut self) -> Next {
-        let now = self.context.store.now();
-        let run = &self.context.run;
         let mut candidates = self.knowledge.candidates();
         self.rng.shuffle(&mut candidates);
-        let Plan { take, next } = plan(&Situation {
-            now,
+        let situation = self.situation(&candidates);
+        let now = situation.now;
+        let Plan { take, claim, next } = plan::plan(&situation);
+        let others: Vec<_> = plan::others(&situation).cloned().collect();
+        self.known.extend(others.into_iter().map(|owner| (owner, now)));
+        self.fresh = false;
+        if !claim.is_empty() {
+            self.moved = now;
+        }
+        for (shard, holder) in claim {
+            self.claim(shard, holder);
+        }
+        let room = TAKES.saturating_sub(self.takes.len());
+        let more = take.len() > room;
+        for shard in take.into_iter().take(room) {
+            self.take(shard);
+        }
+        // What did not fit is planned for as soon as a take has come back.
+        if more { Next::Look(now + AGAIN, What::Rows(Vec::new())) } else { next }
+    }
+
+    fn situation<'a>(&'a self, candidates: &'a [Candidate<'a>]) -> Situation<'a> {
+        let run = &self.context.run;
+        Situation {
+            now: self.context.store.now(),
             me: &self.context.owner,
             started: self.started,
             stop_at: run.releases_at,
@@ -239,15 +297,52 @@ impl Coordinator {
             relay: run.relay,
             max_shards: run.max_shards.map(Into::into),
             looked: self.looked,
-            candidates: &candidates,
-        });
-        let room = TAKES.saturating_sub(self.takes.len());
-        let more = take.len() > room;
-        for shard in take.into_iter().take(room) {
-            self.take(shard);
+            fresh: self.fresh,
+            moved: self.moved,
+            candidates,
         }
-        // What did not fit is planned for as soon as a take has come back.
-        if more { Next::Look(now, What::Rows(Vec::new())) } else { next }
+    }
+
+    fn claim(&mut self, shard: Arc<str>, holder: OwnerId) {
+        self.knowledge.view(&shard).ours = Ours::Claiming;
+        let context = self.context.clone();
+        self.claims.spawn(async move {
+            let at = context.store.now();
+            let key = context.shard_key(&shard);
+            let wish = Claim { by: context.owner.clone(), until: at + CLAIM_DURATION };
+            let result = claim(&*context.store, &key, &holder, &wish).await;
+            ClaimResult { shard, at, result }
+        });
+    }
+
+    /// A claim has come back. Whether it stands is for the next look to show: it is advice.
+    fn claimed(&mut self, ClaimResult { shard, at, result }: ClaimResult) {
+        match result {
+            Ok((_, row)) => self.knowledge.saw(&shard, at, row, &self.context.owner),
+            Err(error) => {
+                tracing::debug!(stream = %self.context.stream, %shard, %error, "no claim");
+                self.knowledge.view(&shard).forget();
+            }
+        }
+        self.knowledge.view(&shard).ours = Ours::No;
+    }
+
+    /// Somebody claims a shard that this run holds: it is given, or kept at once.
+    fn answer(&mut self, ClaimSeen { shard, claim }: ClaimSeen) {
+        let now = self.context.store.now();
+        self.known.insert(claim.by.clone(), now);
+        self.known.retain(|_, seen| now.since(*seen) < SEEN_LATELY);
+        self.moved = now;
+        let Some(control) = self.controls.get(&shard) else { return };
+        let candidates = self.knowledge.candidates();
+        let given = plan::grants(&self.situation(&candidates), self.known.len() + 1);
+        tracing::info!(stream = %self.context.stream, %shard, by = %claim.by, given, "claimed");
+        if given {
+            control.give();
+            self.knowledge.view(&shard).ours = Ours::Giving(claim.by);
+        } else {
+            control.keep();
+        }
     }
 
     fn take(&mut self, shard: Arc<str>) {
@@ -288,7 +383,10 @@ impl Coordinator {
     }
 
     fn start_worker(&mut self, shard: Arc<str>, sent: Moment, taken: Taken) {
-        self.knowledge.view(&shard).ours = Ours::Held;
+        let view = self.knowledge.view(&shard);
+        (view.ours, view.had) = (Ours::Held, true);
+        let control = Control::new(&self.context.phases.stop);
+        self.controls.insert(shard.clone(), control.clone());
         let goes_on = self.knowledge.has_ancestor_with_position(&shard);
         let beginning = begin(&taken.row, goes_on, &self.context.read.start_at, self.opened_at);
         if let Some(beginning) = &beginning {
@@ -305,6 +403,8 @@ impl Coordinator {
             taken,
             sent,
             beginning,
+            control,
+            claims: self.claims_seen.0.clone(),
         };
         self.workers.spawn(worker.work());
     }
@@ -321,10 +421,14 @@ impl Coordinator {
             Some(row) => self.knowledge.saw(shard, now, Some(row.clone()), &self.context.owner),
             None => self.knowledge.view(shard).forget(),
         }
+        self.controls.remove(shard);
         let view = self.knowledge.view(shard);
-        view.ours = Ours::No;
-        // What was given back is done with for this run: it is caught up, failed, or out of time.
-        view.barred = matches!(outcome, Outcome::Released | Outcome::Failed);
+        let given = matches!(std::mem::take(&mut view.ours), Ours::Giving(_));
+        if given {
+            self.moved = now;
+        }
+        // What was given back unasked is done with for this run: caught up, failed, or out of time.
+        view.barred = !given && matches!(outcome, Outcome::Released | Outcome::Failed);
         if *outcome == Outcome::Finished {
             // Its children may begin now.
             self.list_at = Instant::now();
@@ -362,6 +466,7 @@ impl Coordinator {
     /// Joins every task. A shard that was taken late is given back at once.
     async fn wind_down(&mut self) {
         let end = self.context.phases.end.clone();
+        self.claims.shutdown().await;
         while !self.takes.is_empty() || !self.workers.is_empty() {
             tokio::select! {
                 biased;

@@ -7,12 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Backoff;
+use super::coordinator::ClaimSeen;
 use super::held::Held;
+use crate::lease::{CLAIM_DURATION, Claim, Edit};
 use crate::lease::{FENCE_AFTER, Hold, Lease, LeaseStore, RENEWAL_INTERVAL, Row, StoreErrorKind};
 use crate::time::{Moment, SharedClock};
 
@@ -21,6 +23,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// The first and the longest wait between tries of one write.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(800));
+
+/// A claim that ends sooner than this is not worth an answer.
+const ABOUT_TO_END: Duration = Duration::from_millis(200);
 
 /// How a lease ended.
 #[derive(Debug)]
@@ -62,6 +67,15 @@ pub(super) struct Keeper {
     pub(super) lease: Lease,
     /// When to give up on a release: the run is over.
     pub(super) end: CancellationToken,
+    pub(super) shard: Arc<str>,
+    /// Cancelled when the shard is about to be given back.
+    pub(super) giving: CancellationToken,
+    /// Told when a claim on the shard is to be removed.
+    pub(super) keep: Arc<Notify>,
+    /// Who decides about claims.
+    pub(super) claims: mpsc::UnboundedSender<ClaimSeen>,
+    /// The claim that the last renewal showed.
+    pub(super) claim: Option<Claim>,
 }
 
 /// What became of a renewal.
@@ -79,7 +93,8 @@ impl Keeper {
             tokio::select! {
                 biased;
                 order = &mut orders => break order.unwrap_or(Order::Abandon),
-                () = sleep_until(due) => {}
+                () = self.keep.notified() => self.lease.answer(Edit::Remove),
+                () = sleep_until(due) => self.carry_forward(),
             }
             match self.renew(&mut orders).await {
                 Renewal::Applied => {}
@@ -113,8 +128,9 @@ impl Keeper {
                 result = timeout(left.min(WRITE_TIMEOUT), write) => result,
             };
             match result {
-                Ok(Ok(Hold::Kept(_))) => {
+                Ok(Ok(Hold::Kept(row))) => {
                     self.held.renewed(sent);
+                    self.look_for_a_claim(&row);
                     return Renewal::Applied;
                 }
                 Ok(Ok(Hold::Lost(row))) => return Renewal::Ended(self.lost(row)),
@@ -130,6 +146,27 @@ impl Keeper {
                 order = &mut *orders => return Renewal::Ordered(order.unwrap_or(Order::Abandon)),
                 () = sleep(backoff.next().min(self.held.until_fence())) => {}
             }
+        }
+    }
+
+    /// A claim is shown to an owner by the reply to its renewal.
+    fn look_for_a_claim(&mut self, row: &Row) {
+        let soon = self.store.now() + ABOUT_TO_END;
+        let claim = row.live_claim(soon).filter(|claim| claim.by != *self.lease.owner());
+        let is_new = claim.map(|claim| &claim.by) != self.claim.as_ref().map(|claim| &claim.by);
+        self.claim = claim.cloned();
+        if let Some(claim) = claim.filter(|_| is_new) {
+            let seen = ClaimSeen { shard: self.shard.clone(), claim: claim.clone() };
+            // Without anyone to decide, the run is over, and the shard is given back anyway.
+            let _ = self.claims.send(seen);
+        }
+    }
+
+    /// While a batch is finished for a claimant, its claim must not run out.
+    fn carry_forward(&mut self) {
+        if let Some(claim) = self.claim.as_ref().filter(|_| self.giving.is_cancelled()) {
+            let until = self.store.now() + CLAIM_DURATION;
+            self.lease.answer(Edit::Set(Claim { by: claim.by.clone(), until }));
         }
     }
 

@@ -3,11 +3,11 @@
 //! The rules are those of SPEC §5, whose numbers come from a simulation; the names in it are used
 //! here: `n` shards are to be shared, by `k` owners.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lease::{OwnerId, Row};
+use crate::lease::{Claim, OwnerId, Row};
 use crate::time::Timestamp;
 
 /// Looks at all rows come this often while shares may still move.
@@ -30,21 +30,27 @@ const GRACE: Duration = Duration::from_millis(500);
 const TOGETHER: Duration = Duration::from_millis(50);
 /// An owner this close to its end does not count in `k`.
 const ENDING: Duration = Duration::from_secs(15);
+/// Rows that were claimed are looked at this often; after a claim, so are all.
+const AFTER_CLAIM: Duration = Duration::from_millis(200);
 /// What must be left of a run behind a release that it waits for.
 const USE: Duration = Duration::from_secs(10);
 /// An announced release that is overdue by this much is no longer waited for with empty hands.
 const OVERDUE: Duration = Duration::from_secs(5);
 
 /// What this run has to do with a shard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Ours {
     /// Nothing.
     #[default]
     No,
     /// A take is under way.
     Taking,
+    /// A claim is under way.
+    Claiming,
     /// It holds the lease.
     Held,
+    /// It holds the lease, and finishes a batch for this claimant.
+    Giving(OwnerId),
 }
 
 /// A shard's row as last seen, and what this run has to do with it.
@@ -60,6 +66,8 @@ pub(super) struct View {
     pub(super) retry_at: Option<Timestamp>,
     /// Not to be taken again by this run: it is caught up, or failed.
     pub(super) barred: bool,
+    /// This run has held it: it does not claim it back.
+    pub(super) had: bool,
     pub(super) ours: Ours,
 }
 
@@ -115,6 +123,10 @@ pub(super) struct Situation<'a> {
     pub(super) max_shards: Option<usize>,
     /// When the last look at all rows was sent.
     pub(super) looked: Timestamp,
+    /// Whether this plan is made straight from it.
+    pub(super) fresh: bool,
+    /// When this run last saw, made or granted a claim.
+    pub(super) moved: Timestamp,
     /// The candidates, in the order in which they are to be tried: no shard is always last.
     pub(super) candidates: &'a [Candidate<'a>],
 }
@@ -141,24 +153,65 @@ pub(super) enum Next {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) take: Vec<Arc<str>>,
+    /// Shards to ask for, and who holds them.
+    pub(super) claim: Vec<(Arc<str>, OwnerId)>,
     pub(super) next: Next,
 }
 
-/// Decides what to take, and when to look again.
+/// Decides what to take, what to claim, and when to look again.
 pub(super) fn plan(situation: &Situation<'_>) -> Plan {
     let tally = Tally::of(situation);
     let take = tally.choose(situation);
-    let busy = tally.mine > 0 || !take.is_empty();
+    let claim = tally.claims(situation, take.len());
+    let busy = tally.mine + tally.given > 0 || !take.is_empty() || !claim.is_empty();
     let full = situation.max_shards.is_some_and(|most| tally.mine + take.len() >= most);
     let next = if full {
         // Nothing can be taken; the stream's own row is still looked at, for a pause.
         Next::Look(situation.looked + LOOK_SLOW, What::Rows(Vec::new()))
     } else if !busy && !tally.is_worth_waiting(situation) {
         Next::Leave
+    } else if !claim.is_empty() {
+        Next::Look(situation.now + AFTER_CLAIM, What::All)
     } else {
-        next_look(situation, &take)
+        next_look(situation, &tally, &take)
     };
-    Plan { take, next }
+    Plan { take, claim, next }
+}
+
+/// Whether an owner grants a claim: not if that left it below the least share of `n` shards among
+/// `live` owners, of which it holds `mine`.
+pub(super) fn grants(situation: &Situation<'_>, live: usize) -> bool {
+    let tally = Tally::of(situation);
+    tally.mine > tally.n / live.max(1)
+}
+
+/// The other owners that a plan counts.
+pub(super) fn others<'a>(situation: &'a Situation<'a>) -> impl Iterator<Item = &'a OwnerId> {
+    let tally = Tally::of(situation);
+    let now = situation.now;
+    tally.owners.into_iter().filter(move |(_, other)| other.counts(now)).map(|(owner, _)| owner)
+}
+
+/// Another owner, as far as its rows tell.
+#[derive(Debug, Default)]
+struct Other<'a> {
+    /// Its holdings and claims.
+    has: usize,
+    /// When it gives its shards back: `None` inside: never; `None`: it holds none, but claims.
+    ends: Option<Option<Timestamp>>,
+    /// What may be claimed from it.
+    claimable: Vec<&'a Arc<str>>,
+}
+
+impl Other<'_> {
+    /// Whether it counts in `k`: not if it ends soon.
+    fn counts(&self, now: Timestamp) -> bool {
+        !matches!(self.ends, Some(Some(at)) if at <= now + ENDING)
+    }
+
+    fn may_be_claimed_from(&self, now: Timestamp) -> bool {
+        self.ends.is_some() && self.counts(now) && !self.claimable.is_empty()
+    }
 }
 
 /// The shares of one stream (SPEC §5.3).
@@ -166,13 +219,19 @@ pub(super) fn plan(situation: &Situation<'_>) -> Plan {
 struct Tally<'a> {
     /// Unfinished rows without those of foreign owners.
     n: usize,
-    /// What this run holds or is taking.
+    /// What this run holds or is taking or claiming, but not what it is giving.
     mine: usize,
-    /// Other live owners that do not end soon, and live claimants.
-    others: BTreeSet<&'a OwnerId>,
-    /// Free rows, in the order in which they are to be tried.
+    /// What it is giving.
+    given: usize,
+    /// Rows of others that it has claimed.
+    claimed: usize,
+    /// The others.
+    owners: BTreeMap<&'a OwnerId, Other<'a>>,
+    /// Free rows that this run has claimed.
+    promised: Vec<Candidate<'a>>,
+    /// Other free rows, in the order in which they are to be tried.
     free: Vec<Candidate<'a>>,
-    /// Live leases of others: the row's expiry and, if the owner is one of ours, its plan.
+    /// Live leases of others.
     live: Vec<(&'a View, &'a Row)>,
     /// Something is not known yet, or may be taken a little later.
     unsettled: bool,
@@ -188,59 +247,139 @@ impl<'a> Tally<'a> {
     }
 
     fn count(&mut self, situation: &'a Situation<'a>, candidate: Candidate<'a>) {
-        let (view, now) = (candidate.view, situation.now);
-        if view.ours != Ours::No {
-            self.n += 1;
-            self.mine += 1;
-            return;
+        let (view, now, me) = (candidate.view, situation.now, situation.me);
+        match &view.ours {
+            Ours::No => {}
+            Ours::Taking | Ours::Claiming | Ours::Held => {
+                (self.n, self.mine) = (self.n + 1, self.mine + 1);
+                return;
+            }
+            Ours::Giving(claimant) => {
+                (self.n, self.given) = (self.n + 1, self.given + 1);
+                self.owners.entry(claimant).or_default().has += 1;
+                return;
+            }
         }
         let Some((seen_at, row)) = &view.seen else {
             self.n += 1;
             self.unsettled |= !view.barred;
             return;
         };
-        let claim = row.as_ref().and_then(|row| row.claim.as_ref());
-        let claim = claim.filter(|claim| claim.until > now && claim.by != *situation.me);
-        if let Some(claim) = claim {
-            self.others.insert(&claim.by);
-        }
+        let row = row.as_ref();
+        let claim = row.and_then(|row| row.live_claim(now));
         // A look that was made before the expiry is no proof that the lease was not renewed.
-        match row.as_ref().filter(|row| row.is_live(*seen_at) && !row.is_owned_by(situation.me)) {
-            Some(row) => {
-                self.live.push((view, row));
-                let Some(plan) = row.announcement() else { return };
-                self.n += 1;
-                let ends_soon = plan.at.is_some_and(|at| at <= now + ENDING);
-                if claim.is_none() && !ends_soon {
-                    self.others.insert(&plan.owner);
+        match row.filter(|row| row.is_live(*seen_at) && !row.is_owned_by(me)) {
+            Some(row) => self.count_live(candidate, row, claim, me),
+            None => self.count_free(candidate, claim, situation),
+        }
+    }
+
+    /// A claimed row counts for its claimant.
+    fn count_live(
+        &mut self,
+        candidate: Candidate<'a>,
+        row: &'a Row,
+        claim: Option<&'a Claim>,
+        me: &OwnerId,
+    ) {
+        self.live.push((candidate.view, row));
+        let Some(plan) = row.announcement() else { return };
+        self.n += 1;
+        let owner = self.owners.entry(&plan.owner).or_default();
+        owner.ends = Some(plan.at);
+        match claim {
+            None => {
+                owner.has += 1;
+                if !candidate.view.had && !candidate.view.barred {
+                    owner.claimable.push(candidate.shard);
                 }
             }
-            None => {
-                self.n += 1;
-                if view.barred {
+            Some(claim) if claim.by == *me => self.claimed += 1,
+            Some(claim) => self.owners.entry(&claim.by).or_default().has += 1,
+        }
+    }
+
+    fn count_free(
+        &mut self,
+        candidate: Candidate<'a>,
+        claim: Option<&'a Claim>,
+        situation: &Situation<'_>,
+    ) {
+        self.n += 1;
+        let view = candidate.view;
+        match claim {
+            Some(claim) if claim.by != *situation.me => {
+                self.owners.entry(&claim.by).or_default().has += 1;
+                self.unsettled = true;
+            }
+            _ if view.barred => {}
+            _ => {
+                self.unsettled = true;
+                if view.retry_at.is_some_and(|at| at > situation.now) {
                     return;
                 }
-                let waits = claim.is_some() || view.retry_at.is_some_and(|at| at > now);
-                self.unsettled = true;
-                if !waits {
-                    self.free.push(candidate);
-                }
+                let list = if claim.is_some() { &mut self.promised } else { &mut self.free };
+                list.push(candidate);
             }
         }
     }
 
-    /// The free rows to take: up to this run's share at once, and what nobody has taken for a while.
+    /// How many owners share.
+    fn k(&self, now: Timestamp) -> usize {
+        self.owners.values().filter(|owner| owner.counts(now)).count() + 1
+    }
+
+    /// The free rows to take: those that were claimed, up to this run's share of the others at once,
+    /// and what nobody has taken for a while.
     fn choose(&self, situation: &Situation<'_>) -> Vec<Arc<str>> {
-        let k = self.others.len() + 1;
-        let share = self.n.div_ceil(k);
-        let most = situation.max_shards.unwrap_or(usize::MAX).saturating_sub(self.mine);
-        let room = share.saturating_sub(self.mine);
-        let (within, beyond) = self.free.split_at(room.min(self.free.len()));
+        let share = self.n.div_ceil(self.k(situation.now));
+        let has = self.mine + self.claimed + self.promised.len();
+        let room = share.saturating_sub(has).min(self.free.len());
+        let (within, beyond) = self.free.split_at(room);
         let leftover = |candidate: &&Candidate<'_>| {
             candidate.view.free_since.is_some_and(|since| since + GRACE <= situation.now)
         };
-        let chosen = within.iter().chain(beyond.iter().filter(leftover));
+        let most = situation.max_shards.unwrap_or(usize::MAX).saturating_sub(self.mine);
+        let chosen = self.promised.iter().chain(within).chain(beyond.iter().filter(leftover));
         chosen.take(most).map(|candidate| candidate.shard.clone()).collect()
+    }
+
+    /// The rows to ask for (SPEC §5.4), where `taking` free ones are being taken.
+    fn claims(&self, situation: &Situation<'_>, taking: usize) -> Vec<(Arc<str>, OwnerId)> {
+        let now = situation.now;
+        let ends_soon = situation.stop_at.is_some_and(|at| at <= now + ENDING);
+        let left_free = taking < self.free.len() + self.promised.len();
+        if situation.relay.is_some() || !situation.fresh || ends_soon || left_free {
+            return Vec::new();
+        }
+        let k = self.k(now);
+        let (least, most) = (self.n / k, self.n.div_ceil(k));
+        let mut has = self.mine + self.claimed + taking;
+        let cap = situation.max_shards.unwrap_or(usize::MAX);
+        let mut others: Vec<(usize, &OwnerId, std::slice::Iter<'_, &Arc<str>>)> = self
+            .owners
+            .iter()
+            .filter(|(_, other)| other.may_be_claimed_from(now))
+            .map(|(owner, other)| (other.has, *owner, other.claimable.iter()))
+            .collect();
+        let mut claims = Vec::new();
+        // At most as many as it has: newcomers see each other before they overshoot.
+        for _ in 0..has.max(1) {
+            others.retain(|(_, _, shards)| shards.len() > 0);
+            let Some((theirs, owner, shards)) = others.iter_mut().max_by_key(|other| other.0)
+            else {
+                break;
+            };
+            let goal = if *theirs > most { most } else { least };
+            if has >= goal.min(cap) || *theirs < has + 2 {
+                break;
+            }
+            if let Some(shard) = shards.next() {
+                claims.push(((*shard).clone(), (*owner).clone()));
+            }
+            (*theirs, has) = (*theirs - 1, has + 1);
+        }
+        claims
     }
 
     /// Whether a run with empty hands has something to wait for (SPEC §5.6).
@@ -249,6 +388,8 @@ impl<'a> Tally<'a> {
         let enough = situation.total.map_or(USE, |total| USE.min(total / 4));
         let leaves_enough = |at: Timestamp| situation.stop_at.is_none_or(|stop| at + enough < stop);
         self.unsettled
+            || self.claimed > 0
+            || self.has_a_share_coming(situation)
             || self.live.iter().any(|(view, row)| match row.announcement() {
                 Some(plan) => plan.at.is_some_and(|at| {
                     let soon = situation.relay.is_none_or(|ahead| at <= now + ahead);
@@ -260,11 +401,25 @@ impl<'a> Tally<'a> {
                 }),
             })
     }
+
+    /// Whether this run has less than the least share, and may claim.
+    fn is_short(&self, situation: &Situation<'_>) -> bool {
+        let least = self.n / self.k(situation.now);
+        self.mine + self.claimed < least && self.has_a_share_coming(situation)
+    }
+
+    /// Whether there are enough shards for this run to get one by claims.
+    fn has_a_share_coming(&self, situation: &Situation<'_>) -> bool {
+        let now = situation.now;
+        let enough_left = situation.stop_at.is_none_or(|at| at > now + ENDING);
+        let claimable = self.owners.values().any(|owner| owner.may_be_claimed_from(now));
+        situation.relay.is_none() && enough_left && claimable && self.n / self.k(now) >= 1
+    }
 }
 
 /// When to look again, and at what (SPEC §5.1).
-fn next_look(situation: &Situation<'_>, taking: &[Arc<str>]) -> Next {
-    let young = situation.now < situation.started + LOOK_FAST_FOR;
+fn next_look(situation: &Situation<'_>, tally: &Tally<'_>, taking: &[Arc<str>]) -> Next {
+    let now = situation.now;
     let others = situation
         .candidates
         .iter()
@@ -272,8 +427,13 @@ fn next_look(situation: &Situation<'_>, taking: &[Arc<str>]) -> Next {
     let due: BTreeMap<&Arc<str>, Timestamp> = others
         .filter_map(|candidate| Some((candidate.shard, due(situation, candidate.view)?)))
         .collect();
-    let interval = if young && !due.is_empty() { LOOK_FAST } else { LOOK_SLOW };
-    let all = (situation.looked + interval).max(situation.now);
+    let moving = now < situation.started.max(situation.moved) + LOOK_FAST_FOR;
+    let interval = if moving && !due.is_empty() { LOOK_FAST } else { LOOK_SLOW };
+    let mut all = (situation.looked + interval).max(now);
+    if tally.is_short(situation) && now > situation.looked + LOOK_FAST {
+        // Claims are made straight from a look at all rows.
+        all = all.min(now + FREE_AGAIN);
+    }
     match due.values().min() {
         Some(first) if *first < all => {
             let together = *first + TOGETHER;
@@ -297,12 +457,14 @@ fn due(situation: &Situation<'_>, view: &View) -> Option<Timestamp> {
     let Some(row) = live else {
         return Some(view.retry_at.unwrap_or(now).max(now + FREE_AGAIN));
     };
+    let mine = row.live_claim(now).filter(|claim| claim.by == *situation.me);
+    let claimed = mine.map(|_| now + AFTER_CLAIM);
     let expiry = row.expiry.map(|expiry| (expiry + AFTER_EXPIRY).max(now + AFTER_EXPIRY));
     let release = row
         .announcement()
         .and_then(|plan| plan.at)
         .map(|at| (at - BEFORE_RELEASE).max(now + AROUND_RELEASE));
-    [expiry, release].into_iter().flatten().min()
+    [claimed, expiry, release].into_iter().flatten().min()
 }
 
 #[cfg(test)]

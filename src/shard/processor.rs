@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::batcher::Batcher;
 use super::held::Held;
@@ -42,6 +43,8 @@ pub(super) struct Processor {
     pub(super) held: Arc<Held>,
     pub(super) shard: Arc<str>,
     pub(super) stream_arn: Arc<str>,
+    /// Ends the handling of this shard, behind the batch that is being handled.
+    pub(super) stop: CancellationToken,
     pub(super) batcher: Batcher,
 }
 
@@ -57,7 +60,7 @@ impl Processor {
     /// Works off what the reader reads, until that ends, the run stops, or the lease is lost.
     pub(super) async fn process(mut self) -> Processed {
         let mut records = 0;
-        let stop = self.context.phases.stop.clone();
+        let stop = self.stop.clone();
         let wanted = self.held.wanted().clone();
         let end = loop {
             let batch = tokio::select! {
@@ -85,7 +88,7 @@ impl Processor {
             if !self.held.may_work() {
                 return Err(self.unwanted());
             }
-            if self.context.phases.stop.is_cancelled() {
+            if self.stop.is_cancelled() {
                 return Err(ProcessEnd::Stopped);
             }
             let call = self.batch_of(batch);
@@ -172,7 +175,7 @@ impl Processor {
                 ProcessEnd::Lost => ProcessEnd::Lost,
                 _ => ProcessEnd::Failed(problem),
             }),
-            () = self.context.phases.stop.cancelled() => Err(ProcessEnd::Failed(problem)),
+            () = self.stop.cancelled() => Err(ProcessEnd::Failed(problem)),
             () = sleep(time) => Ok(()),
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::budget::{LARGEST_PAGE, Reservation};
 use super::held::Held;
@@ -55,6 +56,8 @@ pub(super) struct Reader {
     pub(super) pace: Arc<Pace>,
     pub(super) held: Arc<Held>,
     pub(super) shard: Arc<str>,
+    /// Ends the reading of this shard.
+    pub(super) stop: CancellationToken,
     pub(super) pages: mpsc::Sender<Records>,
 }
 
@@ -86,7 +89,7 @@ impl Reader {
             behind_ms: None,
             backoff: Backoff::new(RETRY.0, RETRY.1),
         };
-        let stop = self.context.phases.stop.clone();
+        let stop = self.stop.clone();
         let wanted = self.held.wanted().clone();
         let end = tokio::select! {
             biased;

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Context;
 use super::batcher::Batcher;
+use super::coordinator::ClaimSeen;
 use super::held::Held;
 use super::keeper::{Ending, Fate, Keeper, Order};
 use super::pace::Pace;
@@ -35,6 +37,30 @@ pub(super) struct ShardReport {
     pub(super) row: Option<Row>,
 }
 
+/// What a coordinator may ask of a worker that answers a claim.
+#[derive(Clone, Debug)]
+pub(super) struct Control {
+    /// Ends the reading of this shard alone, or with the run.
+    stop: CancellationToken,
+    keep: Arc<Notify>,
+}
+
+impl Control {
+    pub(super) fn new(stop: &CancellationToken) -> Self {
+        Self { stop: stop.child_token(), keep: Arc::default() }
+    }
+
+    /// Finish the batch, and give the shard back.
+    pub(super) fn give(&self) {
+        self.stop.cancel();
+    }
+
+    /// Remove the claim at once.
+    pub(super) fn keep(&self) {
+        self.keep.notify_one();
+    }
+}
+
 /// A shard that was taken.
 pub(super) struct Worker {
     pub(super) context: Arc<Context>,
@@ -46,6 +72,8 @@ pub(super) struct Worker {
     pub(super) sent: Moment,
     /// Where to begin; `None` if the shard is done.
     pub(super) beginning: Option<Beginning>,
+    pub(super) control: Control,
+    pub(super) claims: mpsc::UnboundedSender<ClaimSeen>,
 }
 
 impl Worker {
@@ -60,6 +88,11 @@ impl Worker {
             held: held.clone(),
             lease: self.taken.lease,
             end: context.phases.end.clone(),
+            shard: self.shard.clone(),
+            giving: self.control.stop.clone(),
+            keep: self.control.keep,
+            claims: self.claims,
+            claim: None,
         };
         // A run that is dropped takes all of its tasks with it: nothing goes on without its keeper.
         let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.keep(orders)));
@@ -77,6 +110,7 @@ impl Worker {
             held: held.clone(),
             shard: self.shard.clone(),
             stream_arn: self.stream_arn,
+            stop: self.control.stop.clone(),
             batcher,
         };
         let processor = AbortOnDropHandle::new(tokio::spawn(processor.process()));
@@ -85,6 +119,7 @@ impl Worker {
             pace: self.pace,
             held: held.clone(),
             shard: self.shard.clone(),
+            stop: self.control.stop,
             pages: sender,
         };
         let done = run(&context, reader, beginning, processor).await;

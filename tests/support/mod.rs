@@ -14,6 +14,7 @@ use leasehold::lease::{
 use leasehold::stream::{MemoryStream, StreamName};
 use leasehold::time::{SharedClock, TestClock, Timestamp};
 use leasehold::{Batch, Broker, Position, Run, Subscription};
+use tokio::time::Instant;
 
 /// What becomes of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +39,19 @@ pub struct Table {
     store: Arc<MemoryLeaseStore>,
     plan: Arc<Mutex<Option<Arc<Plan>>>>,
     paused: Arc<std::sync::atomic::AtomicBool>,
-    /// Every write that was applied: its key, its change, and the row after it.
-    pub applied: Arc<Mutex<Vec<(LeaseKey, Change, Row)>>>,
+    latency: Arc<Mutex<Option<fastrand::Rng>>>,
+    /// Every write that was applied, in order.
+    pub applied: Arc<Mutex<Vec<Applied>>>,
+}
+
+/// A write that was applied.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    pub at: Instant,
+    pub key: LeaseKey,
+    pub change: Change,
+    /// The row after it.
+    pub row: Row,
 }
 
 impl Table {
@@ -48,6 +60,7 @@ impl Table {
             store: Arc::new(MemoryLeaseStore::with_clock(clock)),
             plan: Arc::default(),
             paused: Arc::default(),
+            latency: Arc::default(),
             applied: Arc::default(),
         }
     }
@@ -55,6 +68,20 @@ impl Table {
     /// Decides what becomes of each write from now on.
     pub fn fail(&self, plan: impl Fn(&LeaseKey, &Change) -> Fate + Send + Sync + 'static) {
         *self.plan.lock().unwrap() = Some(Arc::new(plan));
+    }
+
+    /// Lets each call take 10 to 30 ms, half of it on the way there.
+    pub fn with_latency(self, seed: u64) -> Self {
+        *self.latency.lock().unwrap() = Some(fastrand::Rng::with_seed(seed));
+        self
+    }
+
+    /// One way of a call.
+    async fn travel(&self) {
+        let millis = self.latency.lock().unwrap().as_mut().map(|rng| rng.u64(5..=15));
+        if let Some(millis) = millis {
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+        }
     }
 
     /// Pauses the stream, as an operator does.
@@ -85,13 +112,13 @@ impl Table {
     pub fn writes(&self, shard: &str) -> Vec<Change> {
         let key = LeaseKey::shard(None, STREAM, shard);
         let applied = self.applied.lock().unwrap();
-        applied.iter().filter(|(at, ..)| *at == key).map(|(_, change, _)| change.clone()).collect()
+        applied.iter().filter(|write| write.key == key).map(|write| write.change.clone()).collect()
     }
 
     /// No checkpoint has ever moved back, on any row.
     pub fn assert_checkpoints_rose(&self) {
         let mut last: BTreeMap<LeaseKey, Option<leasehold::lease::Checkpoint>> = BTreeMap::new();
-        for (key, _, row) in self.applied.lock().unwrap().iter() {
+        for Applied { key, row, .. } in self.applied.lock().unwrap().iter() {
             let before = last.insert(key.clone(), row.checkpoint.clone()).flatten();
             assert!(before <= row.checkpoint, "{key}: {before:?} then {:?}", row.checkpoint);
         }
@@ -108,7 +135,10 @@ impl LeaseStore for Table {
         &self,
         keys: &[LeaseKey],
     ) -> Result<Vec<Result<Option<Row>, StoreError>>, StoreError> {
-        self.store.read(keys).await
+        self.travel().await;
+        let rows = self.store.read(keys).await;
+        self.travel().await;
+        rows
     }
 
     async fn update(
@@ -126,10 +156,13 @@ impl LeaseStore for Table {
             Fate::Delay(time) => tokio::time::sleep(time).await,
             Fate::Pass | Fate::LoseReply(_) => {}
         }
+        self.travel().await;
         let update = self.store.update(key, condition, change).await?;
         if let Update::Applied(row) = &update {
-            self.applied.lock().unwrap().push((key.clone(), change.clone(), row.clone()));
+            let (key, change, row) = (key.clone(), change.clone(), row.clone());
+            self.applied.lock().unwrap().push(Applied { at: Instant::now(), key, change, row });
         }
+        self.travel().await;
         if let Fate::LoseReply(after) = fate {
             tokio::time::sleep(after).await;
             return Err(down("the reply was lost"));

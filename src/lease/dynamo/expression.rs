@@ -79,6 +79,12 @@ impl Expression {
                 let seen = self.counter_is(*counter);
                 format!("{mine} AND {seen}")
             }
+            Condition::Unclaimed { owner, now } => {
+                let held = self.equals(codec::OWNER, ":if_owner", codec::string(owner.as_str()));
+                let until = self.name(codec::CLAIMED_UNTIL);
+                let now = self.value(":if_now", codec::millis(*now));
+                format!("{held} AND (attribute_not_exists({until}) OR {until} < {now})")
+            }
         }
     }
 
@@ -156,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn every_condition_names_the_owner_and_the_counter() {
+    fn every_condition_of_an_owner_or_a_taker_names_the_owner_and_the_counter() {
         let now = Timestamp::from_secs(1);
         for counter in [None, Some(7)] {
             let conditions = [

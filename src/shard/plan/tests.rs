@@ -51,6 +51,8 @@ impl World {
             relay: self.relay,
             max_shards: self.max_shards,
             looked: self.looked,
+            fresh: true,
+            moved: self.started,
             candidates: &candidates,
         })
     }
