@@ -80,6 +80,10 @@ pub mod lambda;
 pub mod lease;
 mod position;
 mod record;
+#[cfg(not(any(test, feature = "test-util")))]
+mod rules;
+#[cfg(any(test, feature = "test-util"))]
+pub mod rules;
 mod run;
 mod shard;
 pub mod stream;

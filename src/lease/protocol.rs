@@ -16,6 +16,7 @@ use super::row::can_take;
 use super::{Change, Checkpoint, Claim, Condition, Edit, FENCE_AFTER, LEASE_DURATION, LeaseKey};
 use super::{LeaseStore, OwnerId};
 use super::{ReleasePlan, Row, Standing, StoreError, StoreErrorKind, Update};
+use crate::rules::{self, Rule};
 use crate::time::Timestamp;
 
 /// How often one call writes anew because its own earlier attempt got in its way. Each attempt that
@@ -125,7 +126,7 @@ pub async fn acquire<S: LeaseStore + ?Sized>(
         let condition = Condition::Free { owner: owner.clone(), now, counter };
         let row = match store.update(key, &condition, &change).await? {
             Update::Applied(row) => row,
-            Update::Refused(Some(row)) if change.shown_by(&row) => row,
+            Update::Refused(Some(row)) if is_shown(&change, &row) => row,
             Update::Refused(found) => {
                 let moved = found.as_ref().and_then(|row| row.counter) != counter;
                 if moved && can_take(found.as_ref(), owner, now) {
@@ -264,11 +265,11 @@ async fn write<S: LeaseStore + ?Sized>(
             Update::Refused(Some(row)) => {
                 let given_back = matches!(change.owner, Edit::Remove) && row.owner.is_none();
                 let ours = row.is_owned_by(&lease.owner);
-                if (ours || given_back) && change.shown_by(&row) {
+                if (ours || given_back) && is_shown(&change, &row) {
                     lease.saw(&row);
                     return Ok(Hold::Kept(Box::new(row)));
                 }
-                if !ours {
+                if !ours && (row.owner.is_some() || rules::holds(Rule::NoOwnerIsLost)) {
                     return Ok(Hold::Lost(Some(Box::new(row))));
                 }
                 lease.saw(&row);
@@ -295,6 +296,11 @@ fn moved(lease: &Lease, standing: &Standing) -> Result<Edit<Checkpoint>, StoreEr
         Some(stored) if checkpoint == stored => Ok(Edit::Leave),
         _ => Ok(Edit::Set(checkpoint.clone())),
     }
+}
+
+/// Whether the row shows that a refused write was applied before, and only its reply was lost.
+fn is_shown(change: &Change, row: &Row) -> bool {
+    rules::holds(Rule::LostReply) && change.shown_by(row)
 }
 
 fn next(counter: Option<u64>) -> u64 {

@@ -17,6 +17,7 @@ use super::worker::{Control, ShardReport, Worker};
 use super::{Backoff, Context};
 use crate::lease::protocol::claim;
 use crate::lease::{Acquire, CLAIM_DURATION, Claim, OwnerId, Row, StoreError, Taken};
+use crate::rules::{self, Rule};
 use crate::stream::SourceError;
 use crate::summary::{Outcome, Reason, ShardSummary};
 use crate::time::{Moment, Timestamp};
@@ -387,8 +388,12 @@ impl Coordinator {
         (view.ours, view.had) = (Ours::Held, true);
         let control = Control::new(&self.context.phases.stop);
         self.controls.insert(shard.clone(), control.clone());
+        let row = match rules::holds(Rule::PositionFromReply) {
+            true => taken.row.clone(),
+            false => self.knowledge.view(&shard).row().cloned().unwrap_or_default(),
+        };
         let goes_on = self.knowledge.has_ancestor_with_position(&shard);
-        let beginning = begin(&taken.row, goes_on, &self.context.read.start_at, self.opened_at);
+        let beginning = begin(&row, goes_on, &self.context.read.start_at, self.opened_at);
         if let Some(beginning) = &beginning {
             tracing::info!(
                 stream = %self.context.stream, %shard, from = ?beginning.origin,

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::watermark::Watermark;
 use crate::lease::{FENCE_AFTER, Standing};
 use crate::record::Record;
+use crate::rules::{self, Rule};
 use crate::time::{Moment, SharedClock};
 
 /// What the keeper, the reader and the processor of one shard share.
@@ -71,6 +72,9 @@ impl Held {
 
     /// The time left until the owner must fence itself.
     pub(super) fn until_fence(&self) -> Duration {
+        if !rules::holds(Rule::SelfFencing) {
+            return FENCE_AFTER;
+        }
         let renewed = self.state().renewed;
         FENCE_AFTER.saturating_sub(renewed.elapsed(&*self.clock))
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::lease::Row;
+use crate::rules::{self, Rule};
 use crate::stream::Shard;
 
 /// The shards of a stream as last listed, by id.
@@ -56,12 +57,18 @@ impl Lineage {
     /// Whether the shard may be read: each of its parents is finished, or past retention.
     pub(super) fn may_begin(&self, shard: &str, rows: &impl Rows) -> bool {
         let Some(shard) = self.shards.get(shard) else { return false };
+        if !rules::holds(Rule::ParentsFirst) {
+            return true;
+        }
         shard.parents().all(|parent| !self.is_listed(parent) || self.is_finished(parent, rows))
     }
 
     /// Whether any ancestor has a stored position, as far back as is known: the shard then begins
     /// where that one ended, at its own beginning.
     pub(super) fn has_ancestor_with_position(&self, shard: &str, rows: &impl Rows) -> bool {
+        if !rules::holds(Rule::HorizonBelowAncestor) {
+            return false;
+        }
         let mut seen = BTreeSet::new();
         let mut next: Vec<&str> = vec![shard];
         while let Some(id) = next.pop() {
