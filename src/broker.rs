@@ -19,6 +19,9 @@ use crate::time::{Moment, SharedClock, SystemClock};
 /// The default budget for pages, in bytes.
 const DEFAULT_BUDGET: usize = 200 * 1024 * 1024;
 
+/// What is left at least between the cancelling of handlers and the end of the run.
+const LAST_MOMENT: Duration = Duration::from_millis(50);
+
 /// A stream to read, and how.
 #[derive(Clone, Debug)]
 pub struct Subscription {
@@ -193,10 +196,18 @@ impl Broker {
             relay: run.relay,
             stop_when_caught_up: run.stop_when_caught_up,
             total: ends.as_ref().map(|ends| ends.deadline.saturating_duration_since(now)),
-            releases_at: ends.as_ref().map(|ends| store.now() + (ends.stop - now)),
+            stop_at: ends.as_ref().map(|ends| ends.stop),
             cancel_at: ends.as_ref().map(|ends| ends.cancel),
             seed: run.seed,
         };
+        let is_unknown =
+            |name: &&StreamName| !self.subscriptions.iter().any(|(s, _)| s.stream.may_be(name));
+        if let Some(unknown) = run.streams.iter().flatten().find(is_unknown) {
+            return Err(Error::NothingToRead(format!(
+                "this broker does not read the stream {unknown}; it reads {}",
+                self.names()
+            )));
+        }
         let wanted = |subscription: &Subscription| {
             run.streams
                 .as_ref()
@@ -222,14 +233,16 @@ impl Broker {
             })
             .collect();
         if contexts.is_empty() {
-            let known =
-                self.subscriptions.iter().map(|(subscription, _)| subscription.stream.name());
-            let known = known.collect::<Vec<_>>().join(", ");
-            return Err(Error::NothingToRead(format!(
-                "this run is to read none of the broker's streams ({known})"
-            )));
+            let text =
+                format!("this run is to read none of the broker's streams ({})", self.names());
+            return Err(Error::NothingToRead(text));
         }
         Ok(contexts)
+    }
+
+    fn names(&self) -> String {
+        let names = self.subscriptions.iter().map(|(subscription, _)| subscription.stream.name());
+        names.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -250,7 +263,9 @@ async fn wind(
         let (cancel, end) = Ends::after_stop(ends, stopped_at);
         sleep_until(cancel).await;
         phases.cancel.cancel();
-        sleep_until(end).await;
+        // A machine that was suspended wakes behind all of these times: what was cancelled still needs
+        // a moment to end.
+        sleep_until(end.max(Instant::now() + LAST_MOMENT)).await;
         phases.end.cancel();
         std::future::pending::<()>().await;
     };

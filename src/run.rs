@@ -12,6 +12,9 @@ use crate::stream::StreamName;
 /// How long before its deadline a run stops reading, unless it is set or the run is short.
 const DEFAULT_MARGIN: Duration = Duration::from_secs(5);
 
+/// Less than this is no time to give shards back in.
+const LEAST_MARGIN: Duration = Duration::from_millis(300);
+
 /// The most of the margin that is kept for checkpoints and releases, after the handlers.
 const RELEASING: Duration = Duration::from_millis(1_500);
 
@@ -137,7 +140,8 @@ pub(crate) struct Ends {
 impl Ends {
     /// The margin scales: it is at most a fifth of the total, so that a run of 3 s does work too.
     fn new(now: Instant, deadline: Instant, margin: Duration) -> Self {
-        let margin = margin.min(deadline.saturating_duration_since(now) / 5);
+        let fifth = deadline.saturating_duration_since(now) / 5;
+        let margin = margin.max(LEAST_MARGIN).min(fifth);
         let releasing = RELEASING.min(margin / 2);
         Self {
             stop: deadline - margin,

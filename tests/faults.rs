@@ -353,3 +353,142 @@ async fn a_handler_that_blocks_its_thread_at_the_end_keeps_its_shard_and_the_run
     drop(go_on);
     threads.shutdown_background();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_panics_when_it_is_done_is_not_called_again() {
+    let scene = Scene::new(1);
+    scene.put(&scene.shard(0), 0..5);
+    let handler = |batch: Batch| async move {
+        batch.done_to(batch.len());
+        assert!(batch.is_empty(), "too late to matter");
+    };
+    let broker = scene.broker().subscribe(Subscription::new(name()).start_at(HORIZON), handler);
+    let run = Run::lasting(secs(30)).stop_when_caught_up(true);
+    assert_eq!(broker.run(run).await.unwrap().records, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_list_of_failures_is_no_failure_for_single_records_either() {
+    let scene = Scene::new(1);
+    scene.put(&scene.shard(0), 0..5);
+    let notes = scene.notes.clone();
+    let handler = each(move |record: Record| {
+        notes.add("any", &record.data);
+        std::future::ready(leasehold::Handled::Failed(Vec::new()))
+    });
+    let broker = scene.broker().subscribe(Subscription::new(name()).start_at(HORIZON), handler);
+    let run = Run::lasting(secs(30)).stop_when_caught_up(true);
+    assert_eq!(broker.run(run).await.unwrap().records, 5);
+    assert_eq!(scene.notes.all().len(), 5, "each of them was handled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_cut_short_by_the_deadline_is_no_failure_but_is_told() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    scene.put(&shard, 0..100);
+    let subscription = Subscription::new(name()).start_at(HORIZON).batch_size(1);
+    let broker = scene.broker().subscribe(subscription, |_: Batch| sleep(secs(12)));
+    let summary = broker.run(Run::lasting(secs(60))).await.unwrap();
+    assert_eq!(summary.shards[0].outcome, Outcome::Released);
+    assert!(summary.shards[0].error.as_ref().unwrap().contains("before the run's deadline"));
+    assert_eq!(scene.table.checkpoint(&shard).await.unwrap(), summary.records.to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_needs_more_time_than_a_run_has_fails_the_run() {
+    let scene = Scene::new(1);
+    scene.put(&scene.shard(0), 0..5);
+    let handler = |_: Batch| std::future::ready(leasehold::Handled::NotStarted);
+    let broker = scene.broker().subscribe(Subscription::new(name()).start_at(HORIZON), handler);
+    let (error, _) = failed(broker.run(Run::lasting(secs(60))).await);
+    assert!(error.contains("LEASEHOLD_TARGET_TIMEOUT_MS"), "{error}");
+}
+
+/// A stream whose calls for records or rows all fail.
+struct Broken(leasehold::stream::MemoryStream, &'static str);
+
+impl Broken {
+    async fn fail<T>(&self, call: &str) -> Option<Result<T, leasehold::stream::SourceError>> {
+        use leasehold::stream::{SourceError, SourceErrorKind};
+        match self.1 {
+            broken if broken == call => {
+                Some(Err(SourceError::new(SourceErrorKind::Unavailable, format!("{call} fails"))))
+            }
+            "panic" if call == "records" => panic!("the source panics"),
+            "hang" if call == "describe" => std::future::pending().await,
+            _ => None,
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl leasehold::stream::Source for Broken {
+    async fn describe(
+        &self,
+        stream: &leasehold::StreamName,
+    ) -> Result<leasehold::stream::StreamDescription, leasehold::stream::SourceError> {
+        match self.fail("describe").await {
+            Some(result) => result,
+            None => self.0.describe(stream).await,
+        }
+    }
+
+    async fn list_shards(
+        &self,
+        stream: &leasehold::StreamName,
+    ) -> Result<Vec<leasehold::stream::Shard>, leasehold::stream::SourceError> {
+        self.0.list_shards(stream).await
+    }
+
+    async fn iterator(
+        &self,
+        stream: &leasehold::StreamName,
+        shard: &str,
+        start: &leasehold::stream::Start,
+    ) -> Result<String, leasehold::stream::SourceError> {
+        self.0.iterator(stream, shard, start).await
+    }
+
+    async fn records(
+        &self,
+        stream: &leasehold::StreamName,
+        at: &str,
+        limit: u32,
+    ) -> Result<leasehold::stream::Page, leasehold::stream::SourceError> {
+        match self.fail("records").await {
+            Some(result) => result,
+            None => self.0.records(stream, at, limit).await,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_in_which_nothing_could_be_read_is_no_success_and_returns_in_time() {
+    let cases = [
+        ("records", "records fails"),
+        ("describe", "describe fails"),
+        ("hang", "before the lease table had been read"),
+        ("panic", "panicked"),
+    ];
+    for (broken, told) in cases {
+        let scene = Scene::new(1);
+        let source = Broken(scene.stream.clone(), broken);
+        let broker = leasehold::Broker::reading(source, scene.table.clone());
+        let broker = broker
+            .clock(scene.clock.clone())
+            .subscribe(Subscription::new(name()).start_at(HORIZON), scene.notes.handler());
+        let began = Instant::now();
+        let (error, _) = failed(broker.run(Run::lasting(secs(30))).await);
+        assert!(began.elapsed() <= secs(30), "{broken}");
+        assert!(error.contains(told), "{broken}: {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_margin_shards_are_given_back_all_the_same() {
+    let scene = Scene::new(2);
+    let broker = scene.noting(HORIZON);
+    let summary = broker.run(Run::lasting(secs(20)).margin(secs(0))).await.unwrap();
+    assert!(!summary.stuck && summary.shards.iter().all(|s| s.outcome == Outcome::Released));
+}

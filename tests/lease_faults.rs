@@ -166,7 +166,7 @@ fn me() -> OwnerId {
 }
 
 fn standing() -> Standing {
-    Standing { checkpoint: Some("12".parse().unwrap()), checkpoint_at: None }
+    Standing { checkpoint: Some("12".parse().unwrap()), ..Standing::default() }
 }
 
 /// A lease on a row that was just taken, with counter 1; further writes follow `script`.

@@ -137,13 +137,15 @@ fn changes() -> impl Strategy<Value = Change> {
     let release = prop_oneof![Just(Edit::Leave), release, Just(Edit::Remove)];
     let claim = (owner, time.clone()).prop_map(|(by, until)| Edit::Set(Claim { by, until }));
     let claim = prop_oneof![Just(Edit::Leave), claim, Just(Edit::Remove)];
-    (held, counter, checkpoint, optional(time.boxed()), release, claim).prop_map(
-        |((owner, expiry), counter, checkpoint, checkpoint_at, release, claim)| Change {
+    let times = (optional(time.clone().boxed()), optional(time.boxed()));
+    (held, counter, checkpoint, times, release, claim).prop_map(
+        |((owner, expiry), counter, checkpoint, (checkpoint_at, since), release, claim)| Change {
             owner,
             expiry,
             counter,
             checkpoint,
             checkpoint_at,
+            since,
             release,
             claim,
         },
@@ -257,6 +259,7 @@ async fn the_attributes_are_written_as_documented() {
     let standing = Standing {
         checkpoint: Some("12".parse().unwrap()),
         checkpoint_at: Some(Timestamp::from_secs(1_699_999_999)),
+        since: Some(Timestamp::from_secs(1_600_000_000)),
     };
     store.checkpoint(&mut taken.lease, &standing).await.unwrap();
     let mut row = dynamo.row(TABLE, "orders:1").await.unwrap();
@@ -269,6 +272,7 @@ async fn the_attributes_are_written_as_documented() {
         ("lease_counter", n(2)),
         ("checkpoint", s("12")),
         ("checkpoint_at", n(1_699_999_999_000)),
+        ("since", n(1_600_000_000_000)),
         ("releases_at", AttributeValue::M(plan)),
     ]);
     assert_eq!(row, expected);

@@ -360,3 +360,67 @@ async fn rows_of_another_stream_of_the_same_name_are_refused() {
     let error = broker.run(scene.once()).await.unwrap_err().to_string();
     assert!(error.contains("created anew") && error.contains("\"orders:\""), "{error}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn latest_does_not_replay_what_was_written_before_the_stream_was_opened_even_below_a_split() {
+    let scene = Scene::new(1);
+    let root = scene.shard(0);
+    scene.put(&root, ["old root"]);
+    let [left, right] = scene.stream.split(&root);
+    scene.put(&left, ["old left"]);
+    tokio::time::advance(Duration::from_secs(3 * 3600)).await;
+    let broker = scene.noting(Position::Latest);
+    broker.run(scene.once()).await.unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    scene.put(&left, ["new left"]);
+    let [grandchild, _] = scene.stream.split(&right);
+    scene.put(&grandchild, ["new grandchild"]);
+    broker.run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.sorted(), ["new grandchild", "new left"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_of_a_shard_with_a_foreign_position_begins_at_its_beginning() {
+    let scene = Scene::new(1);
+    let root = scene.shard(0);
+    scene.put(&root, ["done elsewhere", "left over"]);
+    let [left, _] = scene.stream.split(&root);
+    scene.put(&left, ["child"]);
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    // A service that knows nothing of our attributes has read the root up to its first record.
+    scene.table.import(&root, "1").await;
+    scene.noting(Position::Latest).run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.all(), ["left over", "child"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_without_an_end_waits_for_shards_that_others_hold() {
+    let scene = Scene::new(1);
+    scene.put(&scene.shard(0), [1]);
+    let (stop_a, stop_b) = (tokio_util::sync::CancellationToken::new(), Default::default());
+    let service =
+        |stop: &tokio_util::sync::CancellationToken| Run::until_stopped().stopped_by(stop.clone());
+    let (a, b) = (scene.noting(Position::TrimHorizon), scene.noting(Position::TrimHorizon));
+    let (a, b) = (a.run(service(&stop_a)), b.run(service(&stop_b)));
+    let hand_over = async {
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        stop_a.cancel();
+        scene.put(&scene.shard(0), [2]);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        stop_b.cancel();
+    };
+    let (a, b, ()) = tokio::join!(a, b, hand_over);
+    assert_eq!((a.unwrap().records + b.unwrap().records, scene.notes.sorted().len()), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_waits_to_fill_is_handled_before_the_run_stops() {
+    let scene = Scene::new(1);
+    scene.put(&scene.shard(0), 0..3);
+    let subscription = Subscription::new(name())
+        .start_at(Position::TrimHorizon)
+        .batching_window(Duration::from_secs(300));
+    let broker = scene.broker().subscribe(subscription, scene.notes.handler());
+    broker.run(Run::lasting(Duration::from_secs(60))).await.unwrap();
+    assert_eq!(scene.notes.take().len(), 3);
+}

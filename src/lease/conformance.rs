@@ -161,7 +161,7 @@ fn owner(name: &str) -> OwnerId {
 
 fn at(checkpoint: &str) -> Result<Standing, Broken> {
     let checkpoint = checkpoint.parse().map_err(|odd| Broken(format!("{odd}")))?;
-    Ok(Standing { checkpoint: Some(checkpoint), checkpoint_at: None })
+    Ok(Standing { checkpoint: Some(checkpoint), ..Standing::default() })
 }
 
 fn taken(acquire: Acquire) -> Result<Taken, Broken> {

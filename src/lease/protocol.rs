@@ -249,10 +249,16 @@ async fn write<S: LeaseStore + ?Sized>(
     complete: impl Fn(&Lease, Change) -> Change + Send,
 ) -> Result<Hold, StoreError> {
     for _ in 0..REWRITES {
+        let checkpoint = moved(lease, standing)?;
         let stored = Change {
             counter: Edit::Set(next(lease.counter)),
-            checkpoint: moved(lease, standing)?,
-            checkpoint_at: standing.checkpoint_at.into(),
+            checkpoint_at: match (&checkpoint, standing.checkpoint_at) {
+                (Edit::Leave, _) => Edit::Leave,
+                // The time of an earlier record would be a lie.
+                (_, at) => at.map_or(Edit::Remove, Edit::Set),
+            },
+            checkpoint,
+            since: standing.since.into(),
             ..Change::default()
         };
         let change = complete(lease, stored);

@@ -148,6 +148,9 @@ pub struct Row {
     pub checkpoint: Option<Checkpoint>,
     /// `checkpoint_at`: when the record at the checkpoint arrived.
     pub checkpoint_at: Option<Timestamp>,
+    /// `since`: the shard was opened at this time, and so are its descendants: what arrived before is
+    /// not wanted. Absent where the shard goes on from a position of another origin.
+    pub since: Option<Timestamp>,
     /// `releases_at`: what the owner says about giving the shard back.
     pub release: Option<ReleasePlan>,
     /// `claimed_by` and `claimed_until`.
@@ -189,6 +192,8 @@ pub struct Standing {
     pub checkpoint: Option<Checkpoint>,
     /// When the record at the checkpoint arrived, if known.
     pub checkpoint_at: Option<Timestamp>,
+    /// When the shard was opened, if this owner opened it at a time; `None` leaves the row's as it is.
+    pub since: Option<Timestamp>,
 }
 
 /// A stream's own row: which stream the rows speak of, and since when.
@@ -307,6 +312,8 @@ pub struct Change {
     pub checkpoint: Edit<Checkpoint>,
     /// `checkpoint_at`
     pub checkpoint_at: Edit<Timestamp>,
+    /// `since`
+    pub since: Edit<Timestamp>,
     /// `releases_at`
     pub release: Edit<ReleasePlan>,
     /// `claimed_by` and `claimed_until`
@@ -321,6 +328,7 @@ impl Change {
         self.counter.apply(&mut row.counter);
         self.checkpoint.apply(&mut row.checkpoint);
         self.checkpoint_at.apply(&mut row.checkpoint_at);
+        self.since.apply(&mut row.since);
         self.release.apply(&mut row.release);
         self.claim.apply(&mut row.claim);
     }
@@ -333,6 +341,7 @@ impl Change {
             && self.counter.shown_by(&row.counter)
             && self.checkpoint.shown_by(&row.checkpoint)
             && self.checkpoint_at.shown_by(&row.checkpoint_at)
+            && self.since.shown_by(&row.since)
             && self.release.shown_by(&row.release)
     }
 }

@@ -21,12 +21,19 @@ pub(super) struct Batcher {
     behind_ms: Option<u64>,
     size: usize,
     window: Duration,
+    flush_at: Option<Instant>,
 }
 
 impl Batcher {
     /// Batches of at most `size` records, out of `pages`; one that is not full waits up to `window`
-    /// for more (`BatchSize` and `MaximumBatchingWindowInSeconds` of the event source mapping).
-    pub(super) fn new(pages: mpsc::Receiver<Records>, size: usize, window: Duration) -> Self {
+    /// for more (`BatchSize` and `MaximumBatchingWindowInSeconds` of the event source mapping), but not
+    /// beyond `flush_at`: a run that is about to stop would never see it.
+    pub(super) fn new(
+        pages: mpsc::Receiver<Records>,
+        size: usize,
+        window: Duration,
+        flush_at: Option<Instant>,
+    ) -> Self {
         Self {
             pages,
             waiting: VecDeque::new(),
@@ -35,6 +42,7 @@ impl Batcher {
             behind_ms: None,
             size,
             window,
+            flush_at,
         }
     }
 
@@ -50,10 +58,14 @@ impl Batcher {
             let page = match self.oldest {
                 None => self.pages.recv().await,
                 Some(_) if self.window.is_zero() => break,
-                Some(oldest) => match timeout_at(oldest + self.window, self.pages.recv()).await {
-                    Ok(page) => page,
-                    Err(_) => break,
-                },
+                Some(oldest) => {
+                    let until = oldest + self.window;
+                    let until = self.flush_at.map_or(until, |flush_at| until.min(flush_at));
+                    match timeout_at(until, self.pages.recv()).await {
+                        Ok(page) => page,
+                        Err(_) => break,
+                    }
+                }
             };
             match page {
                 Some(page) => self.take_in(page),
@@ -115,7 +127,7 @@ mod tests {
     async fn without_a_window_a_page_is_cut_and_its_rest_goes_at_once() {
         let budget = Budget::new(1 << 20);
         let (sender, pages) = mpsc::channel(4);
-        let mut batcher = Batcher::new(pages, 4, Duration::ZERO);
+        let mut batcher = Batcher::new(pages, 4, Duration::ZERO, None);
         sender.send(page(&budget, 0, 10).await).await.unwrap();
         for expected in [4, 4, 2] {
             assert_eq!(lengths(batcher.next().await), Some(expected));
@@ -130,7 +142,7 @@ mod tests {
     async fn a_batch_that_is_not_full_waits_for_the_window() {
         let budget = Budget::new(1 << 20);
         let (sender, pages) = mpsc::channel(4);
-        let mut batcher = Batcher::new(pages, 10, Duration::from_secs(5));
+        let mut batcher = Batcher::new(pages, 10, Duration::from_secs(5), None);
         sender.send(page(&budget, 0, 3).await).await.unwrap();
         sender.send(page(&budget, 3, 3).await).await.unwrap();
         let began = Instant::now();
@@ -146,7 +158,7 @@ mod tests {
     async fn the_end_of_the_reader_ends_the_wait() {
         let budget = Budget::new(1 << 20);
         let (sender, pages) = mpsc::channel(4);
-        let mut batcher = Batcher::new(pages, 10, Duration::from_secs(300));
+        let mut batcher = Batcher::new(pages, 10, Duration::from_secs(300), None);
         sender.send(page(&budget, 0, 3).await).await.unwrap();
         drop(sender);
         assert_eq!(lengths(batcher.next().await), Some(3));

@@ -1,20 +1,24 @@
-//! The coordinator of one stream in one run: looks, takes, starts workers, and knows when to leave.
+//! The coordinator of one stream in one run: looks, takes, claims, starts workers, and knows when to
+//! leave.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::look::Knowledge;
-use super::opening::{RETRY, open, persist};
+use super::Context;
+use super::account::Account;
+use super::look::{Knowledge, look};
+use super::opening::{Trouble, open, persist};
 use super::pace::Pace;
 use super::plan::{self, Candidate, Next, Ours, Plan, Situation, What};
 use super::start::begin;
 use super::worker::{Control, ShardReport, Worker};
-use super::{Backoff, Context};
 use crate::lease::protocol::claim;
 use crate::lease::{Acquire, CLAIM_DURATION, Claim, OwnerId, Row, StoreError, Taken};
 use crate::rules::{self, Rule};
@@ -26,11 +30,10 @@ use crate::time::{Moment, Timestamp};
 const TAKES: usize = 16;
 /// Listings come about this often, up to a tenth earlier.
 const LIST_INTERVAL: Duration = Duration::from_secs(60);
-/// When more is to be taken than may be in flight, the next plan comes with the next take, or now.
-const AGAIN: Duration = Duration::from_millis(100);
 /// A take that failed is tried again after this long.
 const TAKE_AGAIN: Duration = Duration::from_secs(1);
-
+/// A shard that failed is taken again after this long: what was wrong may have been mended.
+const FAILED_AGAIN: Duration = Duration::from_secs(60);
 /// An owner that was seen within this time is taken to be alive when a claim is answered.
 const SEEN_LATELY: Duration = Duration::from_secs(12);
 
@@ -74,64 +77,51 @@ pub(crate) struct Coordinator {
     context: Arc<Context>,
     pace: Arc<Pace>,
     knowledge: Knowledge,
+    account: Account,
     stream_arn: Arc<str>,
     opened_at: Timestamp,
-    started: Timestamp,
-    looked: Timestamp,
+    /// When this run began; when it last looked at all rows; when it last saw, made or granted a claim.
+    started: Instant,
+    looked: Instant,
+    moved: Instant,
     /// Whether nothing was done since the last look at all rows.
     fresh: bool,
-    /// When this run last saw, made or granted a claim.
-    moved: Timestamp,
     /// Other owners, and when they were last seen.
-    known: BTreeMap<OwnerId, Timestamp>,
+    known: BTreeMap<OwnerId, Instant>,
     list_at: Instant,
     takes: JoinSet<TakeResult>,
     claims: JoinSet<ClaimResult>,
     workers: JoinSet<ShardReport>,
     controls: BTreeMap<Arc<str>, Control>,
     claims_seen: (mpsc::UnboundedSender<ClaimSeen>, mpsc::UnboundedReceiver<ClaimSeen>),
-    summaries: BTreeMap<Arc<str>, ShardSummary>,
-    /// Takes that failed and have not succeeded since.
-    not_taken: BTreeMap<Arc<str>, String>,
-    caught_up: bool,
-    lost: u64,
-    stuck: bool,
-    /// What kept the last call for the whole stream from succeeding, if it did not.
-    problem: Option<String>,
+    /// What keeps the stream from being read, until its rows have been looked at once.
+    trouble: Trouble,
     rng: fastrand::Rng,
-}
-
-/// Why the loop ended.
-enum End {
-    Reason(Reason),
-    Error(String),
 }
 
 impl Coordinator {
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        let now = context.store.now();
+        let now = Instant::now();
         Self {
             pace: Arc::new(Pace::new(context.read.poll)),
             knowledge: Knowledge::default(),
+            account: Account::new(context.stream.name()),
             stream_arn: "".into(),
-            opened_at: now,
+            opened_at: Timestamp::default(),
             started: now,
             looked: now,
-            fresh: false,
             moved: now,
+            fresh: false,
             known: BTreeMap::new(),
-            list_at: Instant::now(),
+            list_at: now,
             takes: JoinSet::new(),
             claims: JoinSet::new(),
             workers: JoinSet::new(),
             controls: BTreeMap::new(),
             claims_seen: mpsc::unbounded_channel(),
-            summaries: BTreeMap::new(),
-            not_taken: BTreeMap::new(),
-            caught_up: false,
-            lost: 0,
-            stuck: false,
-            problem: None,
+            trouble: Arc::new(Mutex::new(Some(
+                "the run ended before the lease table had been read".to_owned(),
+            ))),
             rng: fastrand::Rng::with_seed(context.run.seed),
             context,
         }
@@ -144,7 +134,10 @@ impl Coordinator {
         let end = tokio::select! {
             // First: what the workers give back at the stop must not be taken again.
             biased;
-            () = stop.cancelled() => End::Reason(Reason::Deadline),
+            () = stop.cancelled() => match self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                Some(trouble) => Err(trouble),
+                None => Ok(Reason::Deadline),
+            },
             end = self.read() => end,
         };
         // Only this stream stops: a run that is over has stopped already.
@@ -154,57 +147,39 @@ impl Coordinator {
     }
 
     /// May be dropped at any await: takes and workers are tasks, which are joined in the end.
-    async fn read(&mut self) -> End {
-        match self.read_on().await {
-            Ok(reason) => End::Reason(reason),
-            Err(error) => End::Error(error),
-        }
-    }
-
-    async fn read_on(&mut self) -> Result<Reason, String> {
-        let opened = open(&self.context, &mut self.problem).await?;
+    async fn read(&mut self) -> Result<Reason, String> {
+        let opened = open(&self.context, &self.trouble).await?;
         (self.stream_arn, self.opened_at) = (opened.arn, opened.at);
         self.list().await?;
         if self.look(&What::All).await? {
             return Ok(Reason::Paused);
         }
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
         loop {
             if Instant::now() >= self.list_at {
                 self.list().await?;
             }
-            match self.act() {
-                Next::Leave if self.takes.is_empty() && self.workers.is_empty() => {
-                    return Ok(self.reason_to_leave());
+            let (at, what) = match self.act() {
+                Next::Leave => return Ok(self.account.reason_to_leave()),
+                Next::Wait => {
+                    self.event().await;
+                    continue;
                 }
-                Next::Leave => self.event().await,
-                Next::Look(at, what) => {
-                    let wait = at.since(self.context.store.now());
-                    tokio::select! {
-                        biased;
-                        () = self.event() => continue,
-                        () = sleep(wait) => {}
-                    }
-                    if self.look(&what).await? {
-                        return Ok(Reason::Paused);
-                    }
-                }
+                Next::Look(at, what) => (at, what),
+            };
+            let wait = at.since(self.context.store.now());
+            tokio::select! {
+                biased;
+                () = self.event() => continue,
+                () = sleep(wait) => {}
+            }
+            if self.look(&what).await? {
+                return Ok(Reason::Paused);
             }
         }
     }
 
-    fn reason_to_leave(&self) -> Reason {
-        let given_back = |summary: &ShardSummary| summary.outcome == Outcome::Released;
-        if self.caught_up {
-            Reason::CaughtUp
-        } else if self.summaries.values().any(given_back) {
-            // The handler began no more, as too little time is left for it.
-            Reason::Deadline
-        } else {
-            Reason::NothingToTake
-        }
-    }
-
-    /// Waits for a take or a worker to end, and takes note of it.
+    /// Waits for something that a task has to tell, and takes note of it.
     async fn event(&mut self) {
         tokio::select! {
             biased;
@@ -215,10 +190,26 @@ impl Coordinator {
         }
     }
 
+    /// Waits for a call, and takes note of what happens meanwhile: a lease that was just taken must
+    /// not wait for a worker because the service is slow to answer something else.
+    async fn beside<T>(&mut self, call: impl Future<Output = T>) -> T {
+        tokio::pin!(call);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.event() => {}
+                value = &mut call => return value,
+            }
+        }
+    }
+
     async fn list(&mut self) -> Result<(), String> {
-        let context = self.context.clone();
-        let list = || context.source.list_shards(&context.stream);
-        let shards = persist(&mut self.problem, list, SourceError::is_transient).await?;
+        let (context, trouble) = (self.context.clone(), self.trouble.clone());
+        let listing = async move {
+            let list = || context.source.list_shards(&context.stream);
+            persist(&trouble, list, SourceError::is_transient).await
+        };
+        let shards = self.beside(listing).await?;
         self.knowledge.list(shards);
         self.list_at = Instant::now() + LIST_INTERVAL.mul_f64(0.9 + 0.1 * self.rng.f64());
         Ok(())
@@ -226,40 +217,28 @@ impl Coordinator {
 
     /// Looks at rows; says whether the stream is paused.
     async fn look(&mut self, what: &What) -> Result<bool, String> {
-        let context = self.context.clone();
-        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
-        loop {
-            match self.look_once(what).await {
-                Ok(paused) => {
-                    self.problem = None;
-                    return Ok(paused);
-                }
-                Err(error) if error.is_transient() => {
-                    self.problem = Some(error.to_string());
-                    tracing::warn!(stream = %context.stream, %error, "looking again");
-                    sleep(backoff.next()).await;
-                }
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-    }
-
-    async fn look_once(&mut self, what: &What) -> Result<bool, StoreError> {
-        let context = self.context.clone();
         let shards = match what {
             What::All => self.knowledge.worth_a_look(),
             What::Rows(shards) => shards.clone(),
+            What::Stream => Vec::new(),
         };
-        let at = context.store.now();
-        if self.knowledge.look(&context, &shards).await? {
+        let with_stream = !matches!(what, What::Rows(_));
+        let (context, trouble) = (self.context.clone(), self.trouble.clone());
+        let looking = async move {
+            let call = || look(&context, &shards, with_stream);
+            let looked = (Instant::now(), persist(&trouble, call, StoreError::is_transient).await?);
+            Ok::<_, String>(looked)
+        };
+        let (at, seen) = self.beside(looking).await?;
+        if with_stream {
+            (self.looked, self.fresh) = (at, *what == What::All);
+        }
+        let paused = seen.paused;
+        if self.knowledge.show(&self.context, seen) {
             // Its children may have been listed only since, and their taker may have died.
             self.list_at = Instant::now();
         }
-        if matches!(what, What::Rows(shards) if !shards.is_empty()) {
-            return Ok(false);
-        }
-        (self.looked, self.fresh) = (at, *what == What::All);
-        Ok(context.store.read_stream(&context.stream_key()).await?.paused)
+        Ok(paused)
     }
 
     /// Plans, and starts what the plan asks for.
@@ -267,9 +246,9 @@ impl Coordinator {
         let mut candidates = self.knowledge.candidates();
         self.rng.shuffle(&mut candidates);
         let situation = self.situation(&candidates);
-        let now = situation.now;
         let Plan { take, claim, next } = plan::plan(&situation);
         let others: Vec<_> = plan::others(&situation).cloned().collect();
+        let now = Instant::now();
         self.known.extend(others.into_iter().map(|owner| (owner, now)));
         self.fresh = false;
         if !claim.is_empty() {
@@ -284,22 +263,23 @@ impl Coordinator {
             self.take(shard);
         }
         // What did not fit is planned for as soon as a take has come back.
-        if more { Next::Look(now + AGAIN, What::Rows(Vec::new())) } else { next }
+        if more { Next::Wait } else { next }
     }
 
     fn situation<'a>(&'a self, candidates: &'a [Candidate<'a>]) -> Situation<'a> {
-        let run = &self.context.run;
+        let (run, now) = (&self.context.run, self.context.store.now());
         Situation {
-            now: self.context.store.now(),
+            now,
             me: &self.context.owner,
-            started: self.started,
-            stop_at: run.releases_at,
+            started: now - self.started.elapsed(),
+            stop_at: self.context.releases_at(),
             total: run.total,
+            stays: run.total.is_none() && !run.stop_when_caught_up,
             relay: run.relay,
             max_shards: run.max_shards.map(Into::into),
-            looked: self.looked,
+            looked: now - self.looked.elapsed(),
             fresh: self.fresh,
-            moved: self.moved,
+            moved: now - self.moved.elapsed(),
             candidates,
         }
     }
@@ -311,8 +291,9 @@ impl Coordinator {
             let at = context.store.now();
             let key = context.shard_key(&shard);
             let wish = Claim { by: context.owner.clone(), until: at + CLAIM_DURATION };
-            let result = claim(&*context.store, &key, &holder, &wish).await;
-            ClaimResult { shard, at, result }
+            let result = claim(&*context.store, &key, &holder, &wish);
+            let result = AssertUnwindSafe(result).catch_unwind().await;
+            ClaimResult { shard, at, result: result.unwrap_or_else(|_| Err(panicked())) }
         });
     }
 
@@ -330,9 +311,9 @@ impl Coordinator {
 
     /// Somebody claims a shard that this run holds: it is given, or kept at once.
     fn answer(&mut self, ClaimSeen { shard, claim }: ClaimSeen) {
-        let now = self.context.store.now();
+        let now = Instant::now();
         self.known.insert(claim.by.clone(), now);
-        self.known.retain(|_, seen| now.since(*seen) < SEEN_LATELY);
+        self.known.retain(|_, seen| now - *seen < SEEN_LATELY);
         self.moved = now;
         let Some(control) = self.controls.get(&shard) else { return };
         let candidates = self.knowledge.candidates();
@@ -354,9 +335,10 @@ impl Coordinator {
         self.takes.spawn(async move {
             let (sent, at) = (Moment::now(&*context.clock), context.store.now());
             let key = context.shard_key(&shard);
-            let release = context.run.releases_at;
+            let release = context.releases_at();
             let acquire = context.store.acquire(&key, &context.owner, seen.as_ref(), release);
-            let result = acquire.await;
+            let result = AssertUnwindSafe(acquire).catch_unwind().await;
+            let result = result.unwrap_or_else(|_| Err(panicked()));
             TakeResult { shard, sent, at, result }
         });
     }
@@ -364,7 +346,7 @@ impl Coordinator {
     /// A take has come back: if it succeeded, a worker starts.
     fn taken(&mut self, TakeResult { shard, sent, at, result }: TakeResult) {
         let me = &self.context.owner;
-        self.not_taken.remove(&shard);
+        self.account.taken(&shard);
         let problem = match result {
             Ok(Acquire::Taken(taken)) => return self.start_worker(shard, sent, *taken),
             Ok(Acquire::Held(row)) => {
@@ -375,25 +357,25 @@ impl Coordinator {
             Err(error) => error,
         };
         tracing::warn!(stream = %self.context.stream, %shard, error = %problem, "could not be taken");
+        let again = if problem.is_transient() { TAKE_AGAIN } else { FAILED_AGAIN };
         let view = self.knowledge.view(&shard);
         view.ours = Ours::No;
         view.forget();
-        view.retry_at = Some(self.context.store.now() + TAKE_AGAIN);
-        view.barred = !problem.is_transient();
-        self.not_taken.insert(shard, problem.to_string());
+        view.retry_at = Some(self.context.store.now() + again);
+        self.account.not_taken(shard, problem.to_string());
     }
 
     fn start_worker(&mut self, shard: Arc<str>, sent: Moment, taken: Taken) {
-        let view = self.knowledge.view(&shard);
-        (view.ours, view.had) = (Ours::Held, true);
-        let control = Control::new(&self.context.phases.stop);
-        self.controls.insert(shard.clone(), control.clone());
         let row = match rules::holds(Rule::PositionFromReply) {
             true => taken.row.clone(),
             false => self.knowledge.view(&shard).row().cloned().unwrap_or_default(),
         };
-        let goes_on = self.knowledge.has_ancestor_with_position(&shard);
-        let beginning = begin(&row, goes_on, &self.context.read.start_at, self.opened_at);
+        let inherited = self.knowledge.inherited(&shard);
+        let beginning = begin(&row, inherited, &self.context.read.start_at, self.opened_at);
+        let view = self.knowledge.view(&shard);
+        (view.ours, view.had) = (Ours::Held, true);
+        let control = Control::new(&self.context.phases.stop);
+        self.controls.insert(shard.clone(), control.clone());
         if let Some(beginning) = &beginning {
             tracing::info!(
                 stream = %self.context.stream, %shard, from = ?beginning.origin,
@@ -403,7 +385,7 @@ impl Coordinator {
         let worker = Worker {
             context: self.context.clone(),
             pace: self.pace.clone(),
-            shard,
+            shard: shard.clone(),
             stream_arn: self.stream_arn.clone(),
             taken,
             sent,
@@ -411,7 +393,11 @@ impl Coordinator {
             control,
             claims: self.claims_seen.0.clone(),
         };
-        self.workers.spawn(worker.work());
+        // A worker runs code of the user's too: a source, a store.
+        let work = AssertUnwindSafe(worker.work()).catch_unwind();
+        self.workers.spawn(async move {
+            work.await.unwrap_or_else(|_| ShardReport::failed(shard, panicked().to_string()))
+        });
     }
 
     /// A worker has ended, with everything that worked on its shard.
@@ -429,43 +415,21 @@ impl Coordinator {
         self.controls.remove(shard);
         let view = self.knowledge.view(shard);
         let given = matches!(std::mem::take(&mut view.ours), Ours::Giving(_));
-        if given {
-            self.moved = now;
-        }
-        // What was given back unasked is done with for this run: caught up, failed, or out of time.
-        view.barred = !given && matches!(outcome, Outcome::Released | Outcome::Failed);
-        if *outcome == Outcome::Finished {
+        match outcome {
+            // What was mended meanwhile is read again, unless the run is only to catch up.
+            Outcome::Failed if !self.context.run.stop_when_caught_up => {
+                view.retry_at = Some(now + FAILED_AGAIN);
+            }
+            // What was given back unasked is done with for this run: caught up, or out of time.
+            Outcome::Released | Outcome::Failed => view.barred = !given,
             // Its children may begin now.
-            self.list_at = Instant::now();
+            Outcome::Finished => self.list_at = Instant::now(),
+            Outcome::Lost | Outcome::Left => {}
         }
-        self.caught_up |= report.caught_up;
-        self.lost += u64::from(*outcome == Outcome::Lost);
-        self.stuck |= report.stuck;
-        let ShardReport { shard, outcome, from, records, checkpoint, behind_ms, error, .. } =
-            report;
-        self.note(&shard, outcome, |summary| {
-            summary.from = summary.from.or(from);
-            summary.records += records;
-            summary.checkpoint = checkpoint;
-            summary.behind_ms = behind_ms;
-            summary.error = error;
-        });
-    }
-
-    /// Notes what became of a shard, which may have been held more than once.
-    fn note(&mut self, shard: &Arc<str>, outcome: Outcome, more: impl FnOnce(&mut ShardSummary)) {
-        let summary = self.summaries.entry(shard.clone()).or_insert_with(|| ShardSummary {
-            stream: self.context.stream.name().to_owned(),
-            shard: shard.to_string(),
-            outcome,
-            from: None,
-            records: 0,
-            checkpoint: None,
-            behind_ms: None,
-            error: None,
-        });
-        summary.outcome = outcome;
-        more(summary);
+        if given {
+            self.moved = Instant::now();
+        }
+        self.account.ended(report);
     }
 
     /// Joins every task. A shard that was taken late is given back at once.
@@ -481,25 +445,28 @@ impl Coordinator {
         }
     }
 
-    fn report(mut self, end: End) -> StreamReport {
-        let (reason, error) = match end {
-            End::Reason(Reason::Deadline) => (Reason::Deadline, self.problem.take()),
-            End::Reason(reason) => (reason, None),
-            End::Error(error) => (Reason::Stopped, Some(error)),
-        };
-        // Not a success that did nothing: there was a lease to take.
-        let odd = self.knowledge.odd().map(|(shard, text)| (shard.clone(), text.clone()));
-        let failed: Vec<_> = odd.chain(std::mem::take(&mut self.not_taken)).collect();
-        for (shard, text) in failed {
-            self.note(&shard, Outcome::Failed, |summary| summary.error = Some(text));
-        }
+    fn report(self, end: Result<Reason, String>) -> StreamReport {
+        let me = &self.context.owner;
         let now = self.context.store.now();
-        for shard in self.knowledge.held_by_others(now, &self.context.owner) {
-            if !self.summaries.contains_key(&shard) {
-                self.note(&shard, Outcome::Left, |_| {});
-            }
+        // Not a success that did nothing, where there was a lease to take.
+        let unanswered = self.knowledge.shards_that_are(&Ours::Taking);
+        let mut account = self.account;
+        for shard in unanswered {
+            account.not_taken(shard, "the lease table did not answer in time".to_owned());
         }
-        let shards = self.summaries.into_values().collect();
-        StreamReport { reason, shards, error, lost: self.lost, stuck: self.stuck }
+        account.keep_not_taken(|shard| self.knowledge.could_be_taken(shard, now, me));
+        for (shard, text) in self.knowledge.odd() {
+            account.not_taken(shard.clone(), text.clone());
+        }
+        let (reason, error) = match end {
+            Ok(reason) => (reason, None),
+            Err(error) => (Reason::Stopped, Some(error)),
+        };
+        account.report(reason, error, self.knowledge.unfinished())
     }
+}
+
+fn panicked() -> StoreError {
+    let text = "the store, or the source, panicked (see the log)";
+    StoreError::new(crate::lease::StoreErrorKind::Unavailable, text)
 }

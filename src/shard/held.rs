@@ -28,8 +28,13 @@ struct State {
 
 impl Held {
     /// A lease whose acquire was sent at `taken`; work on it ends with `cancel`, or when it is lost.
-    pub(super) fn new(clock: SharedClock, taken: Moment, cancel: &CancellationToken) -> Self {
-        let state = State { renewed: taken, lost: false, watermark: Watermark::default() };
+    pub(super) fn new(
+        clock: SharedClock,
+        taken: Moment,
+        cancel: &CancellationToken,
+        watermark: Watermark,
+    ) -> Self {
+        let state = State { renewed: taken, lost: false, watermark };
         Self { clock, wanted: cancel.child_token(), state: Mutex::new(state) }
     }
 
@@ -103,7 +108,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn work_ends_at_the_fence_by_either_clock() {
         let clock = TestClock::starting_at(Timestamp::from_secs(1));
-        let held = Held::new(clock.clone(), Moment::now(&*clock), &CancellationToken::new());
+        let held = Held::new(
+            clock.clone(),
+            Moment::now(&*clock),
+            &CancellationToken::new(),
+            Watermark::default(),
+        );
         tokio::time::advance(Duration::from_millis(7_499)).await;
         assert!(held.may_work());
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -120,7 +130,7 @@ mod tests {
     async fn a_lost_lease_stays_lost() {
         let clock = TestClock::starting_at(Timestamp::from_secs(1));
         let run = CancellationToken::new();
-        let held = Held::new(clock.clone(), Moment::now(&*clock), &run);
+        let held = Held::new(clock.clone(), Moment::now(&*clock), &run, Watermark::default());
         held.lose();
         held.renewed(Moment::now(&*clock));
         assert!(!held.may_work() && held.wanted().is_cancelled());

@@ -192,7 +192,10 @@ impl Keeper {
                 Some(Ok(Ok(Hold::Kept(row)))) => {
                     return self.ending(Fate::Released, Some(*row), None);
                 }
-                Some(Ok(Ok(Hold::Lost(row)))) => return self.lost(row),
+                // A refused release is done: its reply was lost, and the successor is there already.
+                Some(Ok(Ok(Hold::Lost(row)))) => {
+                    return self.ending(Fate::Released, row.map(|row| *row), None);
+                }
                 Some(Ok(Err(error))) if !error.is_transient() => {
                     return self.ending(Fate::Left, None, Some(error.to_string()));
                 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::lease::Row;
 use crate::rules::{self, Rule};
 use crate::stream::Shard;
+use crate::time::Timestamp;
 
 /// The shards of a stream as last listed, by id.
 #[derive(Debug, Default)]
@@ -63,25 +64,47 @@ impl Lineage {
         shard.parents().all(|parent| !self.is_listed(parent) || self.is_finished(parent, rows))
     }
 
-    /// Whether any ancestor has a stored position, as far back as is known: the shard then begins
-    /// where that one ended, at its own beginning.
-    pub(super) fn has_ancestor_with_position(&self, shard: &str, rows: &impl Rows) -> bool {
+    /// What a shard without a position of its own inherits: it goes on where the nearest ancestors
+    /// with a position ended, as far back as is known.
+    pub(super) fn inherited(&self, shard: &str, rows: &impl Rows) -> Inherited {
         if !rules::holds(Rule::HorizonBelowAncestor) {
-            return false;
+            return Inherited::Nothing;
         }
+        let mut inherited = Inherited::Nothing;
         let mut seen = BTreeSet::new();
         let mut next: Vec<&str> = vec![shard];
         while let Some(id) = next.pop() {
             for parent in self.shards.get(id).into_iter().flat_map(Shard::parents) {
-                if rows.row(parent).is_some_and(|row| row.checkpoint.is_some()) {
-                    return true;
-                }
-                if seen.insert(parent) {
-                    next.push(parent);
+                match rows.row(parent).filter(|row| row.checkpoint.is_some()) {
+                    Some(row) => inherited = inherited.and(row.since),
+                    None if seen.insert(parent) => next.push(parent),
+                    None => {}
                 }
             }
         }
-        false
+        inherited
+    }
+}
+
+/// What a shard inherits from its ancestors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inherited {
+    /// No ancestor has a position.
+    Nothing,
+    /// All of the shard follows a position.
+    Beginning,
+    /// All of it follows a position, and what arrived before this time was never wanted.
+    Since(Timestamp),
+}
+
+impl Inherited {
+    /// One more ancestor with a position, of which this is known.
+    fn and(self, since: Option<Timestamp>) -> Self {
+        match (self, since) {
+            (Self::Beginning, _) | (_, None) => Self::Beginning,
+            (Self::Nothing, Some(since)) => Self::Since(since),
+            (Self::Since(other), Some(since)) => Self::Since(other.min(since)),
+        }
     }
 }
 
@@ -143,9 +166,9 @@ mod tests {
         assert_eq!(may_begin(&lineage, &rows), "d");
         let forgotten: Vec<_> = lineage.forgotten_parents().into_iter().collect();
         assert_eq!(forgotten, ["b".into(), "c".into()]);
-        assert!(!lineage.has_ancestor_with_position("d", &rows));
+        assert_eq!(lineage.inherited("d", &rows), Inherited::Nothing);
         rows.insert("c", at("7"));
-        assert!(lineage.has_ancestor_with_position("d", &rows), "its row is still there");
+        assert_eq!(lineage.inherited("d", &rows), Inherited::Beginning, "its row is still there");
     }
 
     #[test]
@@ -157,9 +180,19 @@ mod tests {
     }
 
     #[test]
-    fn grandchildren_know_of_a_position_two_levels_up() {
+    fn grandchildren_inherit_from_two_levels_up() {
         let rows = BTreeMap::from([("a", at("SHARD_END"))]);
-        assert!(diamond().has_ancestor_with_position("d", &rows));
-        assert!(!diamond().has_ancestor_with_position("a", &rows));
+        assert_eq!(diamond().inherited("d", &rows), Inherited::Beginning);
+        assert_eq!(diamond().inherited("a", &rows), Inherited::Nothing);
+    }
+
+    #[test]
+    fn a_time_is_inherited_only_if_it_holds_for_all_ancestors_with_a_position() {
+        let time = Timestamp::from_secs;
+        let since = |secs| Row { since: Some(time(secs)), ..at("SHARD_END") };
+        let mut rows = BTreeMap::from([("b", since(7)), ("c", since(5))]);
+        assert_eq!(diamond().inherited("d", &rows), Inherited::Since(time(5)));
+        rows.insert("c", at("SHARD_END"));
+        assert_eq!(diamond().inherited("d", &rows), Inherited::Beginning);
     }
 }

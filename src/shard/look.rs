@@ -1,11 +1,11 @@
 //! What a run knows of a stream: its shards, their rows as last seen, and what it holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::lineage::{Lineage, Rows};
+use super::lineage::{Inherited, Lineage, Rows};
 use super::plan::{Candidate, Ours, View};
-use crate::lease::{OwnerId, Row, StoreError};
+use crate::lease::{Checkpoint, OwnerId, Row, StoreError};
 use crate::stream::Shard;
 use crate::time::Timestamp;
 
@@ -18,6 +18,8 @@ pub(super) struct Knowledge {
     views: BTreeMap<Arc<str>, View>,
     /// Rows that make no sense, with what is wrong: reported, and otherwise left alone.
     odd: BTreeMap<Arc<str>, String>,
+    /// Parents that have left the listing unfinished, and were warned of.
+    lost_parents: BTreeSet<Arc<str>>,
 }
 
 impl Rows for BTreeMap<Arc<str>, View> {
@@ -50,33 +52,46 @@ impl Knowledge {
             .collect()
     }
 
-    /// Reads these rows. Says whether one of them has been finished since.
-    pub(super) async fn look(
-        &mut self,
-        context: &Context,
-        shards: &[Arc<str>],
-    ) -> Result<bool, StoreError> {
-        let at = context.store.now();
-        let keys: Vec<_> = shards.iter().map(|shard| context.shard_key(shard)).collect();
-        let rows = if keys.is_empty() { Vec::new() } else { context.store.read(&keys).await? };
+    /// Takes note of what a look showed. Says whether a row has been finished since it was last seen.
+    pub(super) fn show(&mut self, context: &Context, looked: Looked) -> bool {
         let mut finished = false;
-        for (shard, row) in shards.iter().zip(rows) {
-            match row {
-                Ok(row) => {
-                    finished |= row.as_ref().is_some_and(Row::is_finished);
-                    self.odd.remove(shard);
-                    self.view(shard).saw(at, row, &context.owner);
-                }
+        for (shard, row) in looked.rows {
+            let row = match row {
+                Ok(row) => row,
                 Err(error) => {
-                    let text = error.to_string();
-                    if self.odd.insert(shard.clone(), text.clone()).is_none() {
-                        tracing::error!(stream = %context.stream, %shard, error = %text, "left alone");
-                    }
-                    self.view(shard).forget();
+                    self.leave_alone(context, shard, error.to_string());
+                    continue;
                 }
+            };
+            self.odd.remove(&shard);
+            let was_known = self.view(&shard).is_known();
+            finished |= was_known && row.as_ref().is_some_and(Row::is_finished);
+            self.view(&shard).saw(looked.at, row, &context.owner);
+        }
+        self.warn_of_lost_parents(context);
+        finished
+    }
+
+    fn leave_alone(&mut self, context: &Context, shard: Arc<str>, error: String) {
+        self.view(&shard).forget();
+        if self.odd.insert(shard.clone(), error.clone()).is_none() {
+            tracing::error!(stream = %context.stream, %shard, %error, "left alone");
+        }
+    }
+
+    /// A parent that is past retention and was not done: what was left of it is lost (SPEC §6.3).
+    fn warn_of_lost_parents(&mut self, context: &Context) {
+        for parent in self.lineage.forgotten_parents() {
+            let checkpoint = self.views.row(&parent).and_then(|row| row.checkpoint.clone());
+            let Some(Checkpoint::At(at)) = checkpoint else { continue };
+            if self.lost_parents.insert(parent.clone()) {
+                context.counters.gaps.add(1);
+                tracing::warn!(
+                    stream = %context.stream, shard = %parent, checkpoint = %at,
+                    "a shard has left the stream before all of it was done: what followed is lost"
+                );
             }
         }
-        Ok(finished)
     }
 
     /// A write showed this row.
@@ -103,9 +118,9 @@ impl Knowledge {
         candidates
     }
 
-    /// Whether the shard goes on where an ancestor with a stored position ended.
-    pub(super) fn has_ancestor_with_position(&self, shard: &str) -> bool {
-        self.lineage.has_ancestor_with_position(shard, &self.views)
+    /// What the shard inherits from its ancestors.
+    pub(super) fn inherited(&self, shard: &str) -> Inherited {
+        self.lineage.inherited(shard, &self.views)
     }
 
     /// Rows that make no sense, with what is wrong.
@@ -113,15 +128,43 @@ impl Knowledge {
         self.odd.iter()
     }
 
-    /// Listed shards that are not done and that others hold.
-    pub(super) fn held_by_others(&self, now: Timestamp, me: &OwnerId) -> Vec<Arc<str>> {
-        let others = |view: &View| {
-            view.row()
-                .is_some_and(|row| row.is_live(now) && !row.is_owned_by(me) && !row.is_finished())
-        };
-        let held = self.views.iter().filter(|(_, view)| view.ours == Ours::No && others(view));
-        held.filter(|(shard, _)| self.lineage.is_listed(shard))
-            .map(|(shard, _)| shard.clone())
-            .collect()
+    /// Listed shards that are not done.
+    pub(super) fn unfinished(&self) -> Vec<Arc<str>> {
+        let open = |shard: &&Arc<str>| !self.lineage.is_finished(shard, &self.views);
+        self.lineage.listed().filter(open).cloned().collect()
     }
+
+    /// Shards with which this run has this to do.
+    pub(super) fn shards_that_are(&self, ours: &Ours) -> Vec<Arc<str>> {
+        let matching = self.views.iter().filter(|(_, view)| view.ours == *ours);
+        matching.map(|(shard, _)| shard.clone()).collect()
+    }
+
+    /// Whether anybody could take the shard, as far as is known.
+    pub(super) fn could_be_taken(&self, shard: &str, now: Timestamp, me: &OwnerId) -> bool {
+        let live = |row: &Row| row.is_live(now) && !row.is_owned_by(me);
+        !self.views.row(shard).is_some_and(live)
+    }
+}
+
+/// What a look showed.
+#[derive(Debug)]
+pub(super) struct Looked {
+    at: Timestamp,
+    rows: Vec<(Arc<str>, Result<Option<Row>, StoreError>)>,
+    pub(super) paused: bool,
+}
+
+/// Looks at these rows and, if wanted, at the stream's own.
+pub(super) async fn look(
+    context: &Context,
+    shards: &[Arc<str>],
+    with_stream: bool,
+) -> Result<Looked, StoreError> {
+    let at = context.store.now();
+    let keys: Vec<_> = shards.iter().map(|shard| context.shard_key(shard)).collect();
+    let rows = if keys.is_empty() { Vec::new() } else { context.store.read(&keys).await? };
+    let rows = shards.iter().cloned().zip(rows).collect();
+    let paused = with_stream && context.store.read_stream(&context.stream_key()).await?.paused;
+    Ok(Looked { at, rows, paused })
 }

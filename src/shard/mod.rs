@@ -13,6 +13,7 @@
 //!     (pace, budget)    (batcher, handler)       (renews every 3 s, fences, releases)
 //! ```
 
+mod account;
 mod batcher;
 mod budget;
 mod coordinator;
@@ -86,12 +87,21 @@ pub(crate) struct RunSettings {
     pub(crate) stop_when_caught_up: bool,
     /// How long the run was going to last, when it began; `None`: it has no end.
     pub(crate) total: Option<Duration>,
-    /// When it plans to give its shards back, by the store's clock.
-    pub(crate) releases_at: Option<Timestamp>,
+    /// When it stops reading, and gives its shards back.
+    pub(crate) stop_at: Option<Instant>,
     /// When running handler calls are cancelled.
     pub(crate) cancel_at: Option<Instant>,
     /// The seed of everything that is left to chance.
     pub(crate) seed: u64,
+}
+
+impl RunSettings {
+    /// When a batch that waits for more records is handled as it is, before the run stops.
+    fn flush_at(&self) -> Option<Instant> {
+        let early =
+            self.total.map_or(Duration::ZERO, |total| Duration::from_secs(1).min(total / 10));
+        self.stop_at.map(|stop_at| stop_at - early)
+    }
 }
 
 /// What everything that works on one stream in one run has in common.
@@ -113,6 +123,12 @@ pub(crate) struct Context {
 impl Context {
     fn shard_key(&self, shard: &str) -> LeaseKey {
         LeaseKey::shard(self.read.namespace.as_deref(), self.stream.name(), shard)
+    }
+
+    /// When the run gives its shards back, by the store's clock as it is corrected by now.
+    fn releases_at(&self) -> Option<Timestamp> {
+        let left = self.run.stop_at?.saturating_duration_since(Instant::now());
+        Some(self.store.now() + left)
     }
 
     fn stream_key(&self) -> LeaseKey {

@@ -1,7 +1,7 @@
 //! The opening of a stream in a run: which stream it is, and since when it is read.
 
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -12,7 +12,7 @@ use crate::stream::{SourceError, StreamDescription};
 use crate::time::Timestamp;
 
 /// Waits between tries of a call for the whole stream.
-pub(super) const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 /// The service tells its time in whole seconds, and refuses to read from a time ahead of its clock.
 const CLOCK_MARGIN: Duration = Duration::from_secs(1);
@@ -27,19 +27,16 @@ pub(super) struct Opened {
 
 /// Asks which stream this is, and holds it against what the table says. Whoever comes first writes
 /// that down, before anything is read.
-pub(super) async fn open(
-    context: &Context,
-    problem: &mut Option<String>,
-) -> Result<Opened, String> {
+pub(super) async fn open(context: &Context, trouble: &Trouble) -> Result<Opened, String> {
     let describe = || context.source.describe(&context.stream);
-    let description = persist(problem, describe, SourceError::is_transient).await?;
+    let description = persist(trouble, describe, SourceError::is_transient).await?;
     let key = context.stream_key();
     let read = || context.store.read_stream(&key);
-    let mut row = persist(problem, read, StoreError::is_transient).await?;
+    let mut row = persist(trouble, read, StoreError::is_transient).await?;
     let offered = offer(&description, context.store.now());
     if row.arn.is_none() || row.opened_at.is_none() {
         let open = || context.store.open_stream(&key, &offered);
-        row = persist(problem, open, StoreError::is_transient).await?;
+        row = persist(trouble, open, StoreError::is_transient).await?;
     }
     check_identity(context, &row, &description)?;
     let at = row.opened_at.or(offered.opened_at).unwrap_or_default();
@@ -84,9 +81,12 @@ fn check_identity(
     Ok(())
 }
 
-/// Tries `call` until it succeeds or fails for good, and keeps what went wrong last in `problem`.
+/// What went wrong last with a call for the whole stream, and is being tried again.
+pub(super) type Trouble = Arc<Mutex<Option<String>>>;
+
+/// Tries `call` until it succeeds or fails for good, and notes what went wrong last.
 pub(super) async fn persist<T, E, F>(
-    problem: &mut Option<String>,
+    trouble: &Trouble,
     call: impl Fn() -> F,
     is_transient: impl Fn(&E) -> bool,
 ) -> Result<T, String>
@@ -97,17 +97,16 @@ where
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     loop {
         let error = match call().await {
-            Ok(value) => {
-                *problem = None;
-                return Ok(value);
-            }
+            Ok(value) => return Ok(value),
             Err(error) => error,
         };
         if !is_transient(&error) {
             return Err(error.to_string());
         }
         tracing::warn!(%error, "trying again");
-        *problem = Some(error.to_string());
+        if let Some(trouble) = trouble.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            *trouble = error.to_string();
+        }
         sleep(backoff.next()).await;
     }
 }

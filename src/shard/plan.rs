@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lease::{Claim, OwnerId, Row};
+use crate::lease::{Claim, OwnerId, ReleasePlan, Row};
 use crate::time::Timestamp;
 
 /// Looks at all rows come this often while shares may still move.
@@ -34,7 +34,7 @@ const ENDING: Duration = Duration::from_secs(15);
 const AFTER_CLAIM: Duration = Duration::from_millis(200);
 /// What must be left of a run behind a release that it waits for.
 const USE: Duration = Duration::from_secs(10);
-/// An announced release that is overdue by this much is no longer waited for with empty hands.
+/// An announced release that is overdue by this much no longer counts as announced.
 const OVERDUE: Duration = Duration::from_secs(5);
 
 /// What this run has to do with a shard.
@@ -82,12 +82,22 @@ impl View {
             }
             Some(row) => {
                 self.free_since = None;
-                if row.announcement().is_none() {
+                // An announcement that is past its time says nothing either.
+                let in_time =
+                    |plan: &ReleasePlan| plan.at.is_none_or(|release| at < release + OVERDUE);
+                if row.announcement().is_some_and(in_time) {
+                    self.foreign_expiry = None;
+                } else {
                     self.foreign_expiry = self.foreign_expiry.or(row.expiry);
                 }
             }
         }
         self.seen = Some((at, row));
+    }
+
+    /// Whether a look has shown the row.
+    pub(super) fn is_known(&self) -> bool {
+        self.seen.is_some()
     }
 
     /// What was seen is outdated.
@@ -119,6 +129,8 @@ pub(super) struct Situation<'a> {
     pub(super) stop_at: Option<Timestamp>,
     /// How long the run was going to last, when it began.
     pub(super) total: Option<Duration>,
+    /// Whether it never leaves by itself: a service.
+    pub(super) stays: bool,
     pub(super) relay: Option<Duration>,
     pub(super) max_shards: Option<usize>,
     /// When the last look at all rows was sent.
@@ -134,10 +146,12 @@ pub(super) struct Situation<'a> {
 /// What to look at next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// All rows.
+    /// All rows, and the stream's own.
     All,
-    /// These.
+    /// These rows.
     Rows(Vec<Arc<str>>),
+    /// The stream's own row alone, for a pause.
+    Stream,
 }
 
 /// What to do next.
@@ -145,6 +159,8 @@ pub(super) enum What {
 pub(super) enum Next {
     /// Look again at this time.
     Look(Timestamp, What),
+    /// Plan again when something under way has come back.
+    Wait,
     /// There is nothing to take, nor to wait for.
     Leave,
 }
@@ -166,8 +182,8 @@ pub(super) fn plan(situation: &Situation<'_>) -> Plan {
     let busy = tally.mine + tally.given > 0 || !take.is_empty() || !claim.is_empty();
     let full = situation.max_shards.is_some_and(|most| tally.mine + take.len() >= most);
     let next = if full {
-        // Nothing can be taken; the stream's own row is still looked at, for a pause.
-        Next::Look(situation.looked + LOOK_SLOW, What::Rows(Vec::new()))
+        // Nothing can be taken.
+        Next::Look(situation.looked + LOOK_SLOW, What::Stream)
     } else if !busy && !tally.is_worth_waiting(situation) {
         Next::Leave
     } else if !claim.is_empty() {
@@ -282,7 +298,9 @@ impl<'a> Tally<'a> {
         claim: Option<&'a Claim>,
         me: &OwnerId,
     ) {
-        self.live.push((candidate.view, row));
+        if !candidate.view.barred {
+            self.live.push((candidate.view, row));
+        }
         let Some(plan) = row.announcement() else { return };
         self.n += 1;
         let owner = self.owners.entry(&plan.owner).or_default();
@@ -387,16 +405,17 @@ impl<'a> Tally<'a> {
         let now = situation.now;
         let enough = situation.total.map_or(USE, |total| USE.min(total / 4));
         let leaves_enough = |at: Timestamp| situation.stop_at.is_none_or(|stop| at + enough < stop);
-        self.unsettled
+        situation.stays
+            || self.unsettled
             || self.claimed > 0
             || self.has_a_share_coming(situation)
             || self.live.iter().any(|(view, row)| match row.announcement() {
-                Some(plan) => plan.at.is_some_and(|at| {
+                Some(plan) if view.foreign_expiry.is_none() => plan.at.is_some_and(|at| {
                     let soon = situation.relay.is_none_or(|ahead| at <= now + ahead);
-                    soon && now < at + OVERDUE && leaves_enough(at)
+                    soon && leaves_enough(at)
                 }),
                 // A lease that announces nothing is waited for once: until the expiry first seen.
-                None => view.foreign_expiry.is_some_and(|first| {
+                _ => view.foreign_expiry.is_some_and(|first| {
                     row.expiry.is_some_and(|expiry| expiry <= first) && leaves_enough(first)
                 }),
             })

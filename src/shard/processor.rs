@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::batcher::Batcher;
 use super::held::Held;
 use super::{Backoff, Context};
-use crate::handler::{Batch, BatchParts, Handled, HandlerError};
+use crate::handler::{Batch, BatchParts, Handled};
 use crate::record::Record;
 
 /// The first and the longest wait before a failed batch is tried again.
@@ -26,8 +26,10 @@ pub(super) enum ProcessEnd {
     Stopped,
     /// The lease is lost.
     Lost,
-    /// The handler failed, or did not come to an end.
+    /// The handler failed, or a call had about a whole run and did not come to an end.
     Failed(String),
+    /// The run's deadline cut a call short: what it had not done is left to the next run.
+    CutShort(String),
 }
 
 /// What a processor has to tell in the end.
@@ -92,13 +94,16 @@ impl Processor {
                 return Err(ProcessEnd::Stopped);
             }
             let call = self.batch_of(batch);
+            let began = Instant::now();
             let (called, done) = self.call(&call).await;
             self.count(&call[..done], records);
             let left = &call[done..];
             let problem = match called {
                 Called::Done => return Ok(()),
-                Called::NotStarted => return Err(ProcessEnd::Stopped),
-                Called::Unwanted => return Err(self.cut_short(left)),
+                Called::NotStarted => return Err(self.not_started(&call)),
+                Called::Unwanted => return Err(self.cut_short(left, began.elapsed())),
+                // Whatever it says: there is nothing left to try again.
+                Called::Failed(_) if left.is_empty() => return Ok(()),
                 Called::Failed(problem) => self.failed(left, &problem),
             };
             self.context.counters.failed_records.add(left.len() as u64);
@@ -133,9 +138,6 @@ impl Processor {
                         batch.done(),
                     ),
                 }
-            }
-            Ok(Err(HandlerError { .. })) if batch.done() == batch.len() => {
-                (Called::Done, batch.len())
             }
             Ok(Err(error)) => (Called::Failed(error.to_string()), batch.done()),
             Err(panic) => {
@@ -185,14 +187,35 @@ impl Processor {
         if run_is_over && !self.held.is_lost() { ProcessEnd::Stopped } else { ProcessEnd::Lost }
     }
 
-    fn cut_short(&self, left: &[Record]) -> ProcessEnd {
-        match self.unwanted() {
-            ProcessEnd::Stopped => ProcessEnd::Failed(format!(
-                "the handler did not finish {} before the run's deadline and was cancelled; they are \
-                 left for the next run",
-                place(left)
+    /// A call that had half of the run or more, and did not end, will not end in the next run either.
+    fn cut_short(&self, left: &[Record], lasted: Duration) -> ProcessEnd {
+        let end = self.unwanted();
+        if end != ProcessEnd::Stopped || left.is_empty() {
+            return end;
+        }
+        let problem = format!(
+            "the handler did not finish {} before the run's deadline and was cancelled after {} ms; \
+             they are left for the next run",
+            place(left),
+            lasted.as_millis()
+        );
+        match self.context.run.total {
+            Some(total) if lasted < total / 2 => ProcessEnd::CutShort(problem),
+            _ => ProcessEnd::Failed(problem),
+        }
+    }
+
+    /// Too little time was left for the handler to begin. Where that is about all that a run has, no
+    /// run will ever begin.
+    fn not_started(&self, batch: &Batch) -> ProcessEnd {
+        match (batch.time_left(), self.context.run.total) {
+            (Some(left), Some(total)) if left > total * 3 / 4 => ProcessEnd::Failed(format!(
+                "the handler began nothing, though {} ms of the run's {} ms were left: it needs more time \
+                 than a run has (see LEASEHOLD_TARGET_TIMEOUT_MS and the function's timeout)",
+                left.as_millis(),
+                total.as_millis()
             )),
-            end => end,
+            _ => ProcessEnd::Stopped,
         }
     }
 

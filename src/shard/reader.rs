@@ -48,6 +48,8 @@ pub(super) enum ReadEnd {
 pub(super) struct Read {
     pub(super) end: ReadEnd,
     pub(super) behind_ms: Option<u64>,
+    /// What kept it from reading anything at all.
+    pub(super) unread: Option<String>,
 }
 
 /// The reader of one shard.
@@ -70,6 +72,12 @@ struct Place {
     /// Payload bytes of the last page: what the next one is expected to take.
     expected: usize,
     behind_ms: Option<u64>,
+    /// When the last call for a page was made.
+    called: Instant,
+    /// Whether a page has come.
+    has_read: bool,
+    /// What went wrong last, and is being tried again.
+    trouble: Option<String>,
     backoff: Backoff,
 }
 
@@ -87,6 +95,9 @@ impl Reader {
             last,
             expected: LARGEST_PAGE,
             behind_ms: None,
+            called: Instant::now(),
+            has_read: false,
+            trouble: None,
             backoff: Backoff::new(RETRY.0, RETRY.1),
         };
         let stop = self.stop.clone();
@@ -97,13 +108,13 @@ impl Reader {
             () = stop.cancelled() => ReadEnd::Stopped,
             end = self.read_on(&mut place) => end,
         };
-        Read { end, behind_ms: place.behind_ms }
+        let unread = place.trouble.filter(|_| !place.has_read);
+        Read { end, behind_ms: place.behind_ms, unread }
     }
 
     /// May be dropped at any await: what was fetched and not yet passed on is fetched again later.
     async fn read_on(&self, place: &mut Place) -> ReadEnd {
         loop {
-            let called = Instant::now();
             let step = match &place.iterator {
                 None => self.open(place).await.map(|()| None),
                 Some(_) => self.next_page(place).await.map(Some),
@@ -127,7 +138,7 @@ impl Reader {
             if caught_up && self.context.run.stop_when_caught_up {
                 return ReadEnd::CaughtUp;
             }
-            sleep_until(called + self.pace.interval(facts)).await;
+            sleep_until(place.called + self.pace.interval(facts)).await;
         }
     }
 
@@ -150,12 +161,14 @@ impl Reader {
             return std::future::pending().await;
         };
         let mut reservation = self.context.budget.reserve(place.expected).await;
+        place.called = Instant::now();
         let iterator = place.iterator.as_deref().unwrap_or_default();
         let source = &self.context.source;
         let Page { mut records, next, behind_ms, has_children: _ } =
             source.records(&self.context.stream, iterator, MOST_RECORDS).await?;
         let bytes = records.iter().map(|record| record.data.len()).sum();
         let facts = PageFacts { records: records.len(), bytes, limit: MOST_RECORDS, behind_ms };
+        place.has_read = true;
         place.expected = bytes;
         place.behind_ms = behind_ms;
         let read_to = records.last().map(|record| record.sequence.clone());
@@ -171,6 +184,9 @@ impl Reader {
 
     /// Decides how to go on after an error: how long to wait, or not at all.
     fn mend(&self, place: &mut Place, error: SourceError) -> Result<Duration, SourceError> {
+        if error.is_transient() {
+            place.trouble = Some(error.to_string());
+        }
         match error.kind() {
             SourceErrorKind::Throttled => {
                 self.context.counters.throttled.add(1);

@@ -1,5 +1,6 @@
 //! Where reading a shard begins (SPEC §6.1, §6.2).
 
+use super::lineage::Inherited;
 use crate::lease::{Checkpoint, Row};
 use crate::position::Position;
 use crate::stream::Start;
@@ -13,15 +14,17 @@ pub(super) struct Beginning {
     pub(super) origin: Origin,
     /// Records that arrived before this are not wanted, whatever the service sends.
     pub(super) not_before: Option<Timestamp>,
+    /// What to say of that to the shard's descendants.
+    pub(super) since: Option<Timestamp>,
 }
 
 impl Beginning {
     fn at_time(time: Timestamp, origin: Origin) -> Self {
-        Self { start: Start::AtTimestamp(time), origin, not_before: Some(time) }
+        Self { start: Start::AtTimestamp(time), origin, not_before: Some(time), since: Some(time) }
     }
 
     fn at_horizon(origin: Origin) -> Self {
-        Self { start: Start::TrimHorizon, origin, not_before: None }
+        Self { start: Start::TrimHorizon, origin, not_before: None, since: None }
     }
 }
 
@@ -29,11 +32,13 @@ impl Beginning {
 ///
 /// `row` is the reply to the acquire, never an earlier look. A stored checkpoint wins over
 /// `start_at`. A shard that goes on where an ancestor with a stored position ended begins at its own
-/// beginning. `LATEST` means since `opened_at`, for ever: a reader that comes on a schedule would
+/// beginning; where that ancestor was itself opened at a time, what arrived before is not wanted of
+/// its descendants either: a stream that was split long before it is first read with `LATEST` is not
+/// replayed. `LATEST` means since `opened_at`, for ever: a reader that comes on a schedule would
 /// otherwise miss whatever arrives between two of its runs.
 pub(super) fn begin(
     row: &Row,
-    has_ancestor_with_position: bool,
+    inherited: Inherited,
     start_at: &Position,
     opened_at: Timestamp,
 ) -> Option<Beginning> {
@@ -44,15 +49,19 @@ pub(super) fn begin(
                 start: Start::AfterSequenceNumber(sequence.clone()),
                 origin: Origin::Checkpoint,
                 not_before: None,
+                since: None,
             });
         }
         None => {}
     }
-    Some(match start_at {
-        _ if has_ancestor_with_position => Beginning::at_horizon(Origin::Parent),
-        Position::TrimHorizon => Beginning::at_horizon(Origin::StartAt),
-        Position::AtTimestamp(time) => Beginning::at_time(*time, Origin::StartAt),
-        Position::Latest => Beginning::at_time(opened_at, Origin::OpenedAt),
+    Some(match (inherited, start_at) {
+        (Inherited::Beginning, _) => Beginning::at_horizon(Origin::Parent),
+        (Inherited::Since(time), _) => Beginning::at_time(time, Origin::Parent),
+        (Inherited::Nothing, Position::TrimHorizon) => Beginning::at_horizon(Origin::StartAt),
+        (Inherited::Nothing, Position::AtTimestamp(time)) => {
+            Beginning::at_time(*time, Origin::StartAt)
+        }
+        (Inherited::Nothing, Position::Latest) => Beginning::at_time(opened_at, Origin::OpenedAt),
     })
 }
 
@@ -69,7 +78,8 @@ mod tests {
 
     #[test]
     fn a_stored_checkpoint_wins_over_start_at() {
-        let begin = begin(&row(Some("17")), true, &Position::TrimHorizon, OPENED).unwrap();
+        let begin =
+            begin(&row(Some("17")), Inherited::Beginning, &Position::TrimHorizon, OPENED).unwrap();
         let seventeen = SequenceNumber::parse("17").unwrap();
         assert_eq!(begin.start, Start::AfterSequenceNumber(seventeen));
         assert_eq!(begin.origin, Origin::Checkpoint);
@@ -77,12 +87,15 @@ mod tests {
 
     #[test]
     fn a_finished_shard_is_not_read() {
-        assert_eq!(begin(&row(Some("SHARD_END")), false, &Position::TrimHorizon, OPENED), None);
+        assert_eq!(
+            begin(&row(Some("SHARD_END")), Inherited::Nothing, &Position::TrimHorizon, OPENED),
+            None
+        );
     }
 
     #[test]
     fn latest_means_since_the_stream_was_first_opened() {
-        let begin = begin(&row(None), false, &Position::Latest, OPENED).unwrap();
+        let begin = begin(&row(None), Inherited::Nothing, &Position::Latest, OPENED).unwrap();
         assert_eq!(begin.start, Start::AtTimestamp(OPENED));
         assert_eq!((begin.origin, begin.not_before), (Origin::OpenedAt, Some(OPENED)));
     }
@@ -91,7 +104,7 @@ mod tests {
     fn a_child_goes_on_at_its_beginning_whatever_start_at_says() {
         let time = Position::AtTimestamp(Timestamp::from_secs(5));
         for start_at in [Position::Latest, Position::TrimHorizon, time] {
-            let begin = begin(&row(None), true, &start_at, OPENED).unwrap();
+            let begin = begin(&row(None), Inherited::Beginning, &start_at, OPENED).unwrap();
             assert_eq!((begin.start, begin.not_before), (Start::TrimHorizon, None));
         }
     }

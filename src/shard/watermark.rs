@@ -2,6 +2,7 @@
 
 use crate::lease::{Checkpoint, Standing};
 use crate::record::Record;
+use crate::time::Timestamp;
 
 /// The mark below which everything is done. It only rises, and nothing rises above the shard's end.
 #[derive(Debug, Default)]
@@ -10,12 +11,18 @@ pub(super) struct Watermark {
 }
 
 impl Watermark {
+    /// The mark of a shard that was opened at this time, if at any.
+    pub(super) fn opened(since: Option<Timestamp>) -> Self {
+        Self { standing: Standing { since, ..Standing::default() } }
+    }
+
     /// All records up to and including `record` are done.
     pub(super) fn rise_to(&mut self, record: &Record) {
         let checkpoint = Checkpoint::At(record.sequence.clone());
         if self.standing.checkpoint.as_ref().is_none_or(|stored| *stored < checkpoint) {
             let checkpoint_at = record.arrived_at;
-            self.standing = Standing { checkpoint: Some(checkpoint), checkpoint_at };
+            self.standing.checkpoint = Some(checkpoint);
+            self.standing.checkpoint_at = checkpoint_at;
         }
     }
 

@@ -1,8 +1,11 @@
 //! The worker of one shard: everything between its take and its release.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinError;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -15,9 +18,13 @@ use super::pace::Pace;
 use super::processor::{ProcessEnd, Processed, Processor};
 use super::reader::{Read, ReadEnd, Reader};
 use super::start::Beginning;
+use super::watermark::Watermark;
 use crate::lease::{Row, Taken};
 use crate::summary::{Origin, Outcome};
 use crate::time::Moment;
+
+/// How long a cancelled processor may take to be joined, if its thread is not blocked.
+const LAST_JOIN: Duration = Duration::from_millis(100);
 
 /// What became of a shard.
 #[derive(Debug)]
@@ -43,6 +50,24 @@ pub(super) struct Control {
     /// Ends the reading of this shard alone, or with the run.
     stop: CancellationToken,
     keep: Arc<Notify>,
+}
+
+impl ShardReport {
+    /// The report of a worker that did not live to give one.
+    pub(super) fn failed(shard: Arc<str>, error: String) -> Self {
+        Self {
+            shard,
+            outcome: Outcome::Failed,
+            from: None,
+            records: 0,
+            checkpoint: None,
+            behind_ms: None,
+            error: Some(error),
+            caught_up: false,
+            stuck: false,
+            row: None,
+        }
+    }
 }
 
 impl Control {
@@ -80,7 +105,13 @@ impl Worker {
     /// Reads, handles, renews and, in the end, gives the shard back.
     pub(super) async fn work(self) -> ShardReport {
         let context = self.context;
-        let held = Arc::new(Held::new(context.clock.clone(), self.sent, &context.phases.cancel));
+        let since = self.beginning.as_ref().and_then(|beginning| beginning.since);
+        let held = Arc::new(Held::new(
+            context.clock.clone(),
+            self.sent,
+            &context.phases.cancel,
+            Watermark::opened(since),
+        ));
         let (order, orders) = oneshot::channel();
         let keeper = Keeper {
             store: context.store.clone(),
@@ -104,7 +135,8 @@ impl Worker {
 
         // One page is worked off, one is read ahead.
         let (sender, pages) = mpsc::channel(1);
-        let batcher = Batcher::new(pages, context.read.batch_size, context.read.batching_window);
+        let (size, window) = (context.read.batch_size, context.read.batching_window);
+        let batcher = Batcher::new(pages, size, window, context.run.flush_at());
         let processor = Processor {
             context: context.clone(),
             held: held.clone(),
@@ -123,7 +155,7 @@ impl Worker {
             pages: sender,
         };
         let done = run(&context, reader, beginning, processor).await;
-        if done.finished() && held.may_work() {
+        if done.finished() && !held.is_lost() {
             held.finish();
         }
         let what = if done.processed.is_none() { Order::Abandon } else { Order::HandBack };
@@ -156,14 +188,24 @@ impl Done {
         matches!(&self.read, Some(Read { end: ReadEnd::CaughtUp, .. }))
     }
 
+    /// Whether the handler was only cut short by the run's deadline: told, but no failure.
+    fn excused(&self) -> bool {
+        matches!(&self.processed, Some(Processed { end: ProcessEnd::CutShort(_), .. }))
+    }
+
     /// What the reader or the handler failed on.
     fn problem(&self) -> Option<String> {
         let handler = match &self.processed {
-            Some(Processed { end: ProcessEnd::Failed(problem), .. }) => Some(problem.clone()),
+            Some(Processed {
+                end: ProcessEnd::Failed(problem) | ProcessEnd::CutShort(problem),
+                ..
+            }) => Some(problem.clone()),
             _ => None,
         };
         let reader = match &self.read {
             Some(Read { end: ReadEnd::Failed(error), .. }) => Some(error.to_string()),
+            // A run in which no read succeeded is no success.
+            Some(Read { end: ReadEnd::Stopped, unread, .. }) => unread.clone(),
             _ => None,
         };
         handler.or(reader)
@@ -187,7 +229,7 @@ async fn run(
         None => tokio::select! {
             biased;
             joined = &mut processor => Some(joined),
-            () = context.phases.end.cancelled() => None,
+            () = context.phases.end.cancelled() => join_at_last(&mut processor).await,
         },
     };
     let processed = joined.map(|joined| {
@@ -197,6 +239,15 @@ async fn run(
         })
     });
     Done { read, processed }
+}
+
+/// Cancels a processor that has not ended by the run's end. One that cannot be cancelled blocks its
+/// thread.
+async fn join_at_last(
+    processor: &mut AbortOnDropHandle<Processed>,
+) -> Option<Result<Processed, JoinError>> {
+    processor.abort();
+    timeout(LAST_JOIN, processor).await.ok()
 }
 
 async fn hand_back(
@@ -222,11 +273,12 @@ fn report(shard: Arc<str>, from: Option<Origin>, done: Done, ending: Ending) -> 
             .to_owned()
     });
     let error = match ending.fate {
-        Fate::Lost => ending.error.or_else(|| done.problem()),
+        Fate::Lost => stuck_problem.or(ending.error).or_else(|| done.problem()),
         Fate::Released | Fate::Left => stuck_problem.or_else(|| done.problem()).or(ending.error),
     };
     let outcome = match ending.fate {
-        Fate::Lost => Outcome::Lost,
+        Fate::Lost if !stuck => Outcome::Lost,
+        _ if done.excused() => Outcome::Released,
         _ if error.is_some() => Outcome::Failed,
         _ if from.is_none() || done.finished() => Outcome::Finished,
         _ => Outcome::Released,

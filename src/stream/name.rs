@@ -68,6 +68,14 @@ impl StreamName {
     }
 }
 
+impl std::str::FromStr for StreamName {
+    type Err = InvalidStreamName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text)
+    }
+}
+
 fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     (1..=128).contains(&text.len()) && text.bytes().all(allowed)

@@ -35,6 +35,7 @@ fn full(time: Timestamp) -> Result<Change, Broken> {
         counter: Edit::Set(u64::MAX),
         checkpoint: checkpoint.into(),
         checkpoint_at: Edit::Set(time),
+        since: Edit::Set(time),
         release: Edit::Set(ReleasePlan { owner: me.clone(), at: Some(time) }),
         claim: Edit::Set(Claim { by: owner("other"), until: time }),
     })
@@ -67,6 +68,7 @@ async fn every_attribute_can_be_removed(bench: &Bench) -> Outcome {
         counter: Edit::Remove,
         checkpoint: Edit::Remove,
         checkpoint_at: Edit::Remove,
+        since: Edit::Remove,
         release: Edit::Remove,
         claim: Edit::Remove,
     };

@@ -20,6 +20,7 @@ pub(super) const EXPIRY: &str = "lease_expiry";
 pub(super) const COUNTER: &str = "lease_counter";
 pub(super) const CHECKPOINT: &str = "checkpoint";
 pub(super) const CHECKPOINT_AT: &str = "checkpoint_at";
+pub(super) const SINCE: &str = "since";
 pub(super) const RELEASES_AT: &str = "releases_at";
 pub(super) const CLAIMED_BY: &str = "claimed_by";
 pub(super) const CLAIMED_UNTIL: &str = "claimed_until";
@@ -83,6 +84,7 @@ pub(super) fn row(item: &Item) -> Result<Decoded, Odd> {
         counter: number(item, COUNTER)?,
         checkpoint: checkpoint(item)?,
         checkpoint_at: advice(time(item, CHECKPOINT_AT), &mut ignored),
+        since: advice(time(item, SINCE), &mut ignored),
         release: advice(release_plan(item), &mut ignored),
         claim: advice(claim(item), &mut ignored),
     };

@@ -48,6 +48,7 @@ impl World {
             started: self.started,
             stop_at: Some(self.stop_at),
             total: Some(secs(65.0)),
+            stays: false,
             relay: self.relay,
             max_shards: self.max_shards,
             looked: self.looked,
@@ -82,6 +83,8 @@ fn look(plan: &Plan) -> (f64, String) {
     match &plan.next {
         Next::Look(at, What::All) => (at.since(NOW).as_secs_f64(), "all".to_owned()),
         Next::Look(at, What::Rows(rows)) => (at.since(NOW).as_secs_f64(), rows.concat()),
+        Next::Look(at, What::Stream) => (at.since(NOW).as_secs_f64(), "stream".to_owned()),
+        Next::Wait => (0.0, "wait".to_owned()),
         Next::Leave => (0.0, "leave".to_owned()),
     }
 }
@@ -136,7 +139,7 @@ fn max_shards_caps_and_a_full_run_does_not_look_at_rows() {
     world.max_shards = Some(2);
     let plan = world.plan_at(NOW);
     assert_eq!(plan.take.concat(), "01");
-    assert_eq!(look(&plan), (30.0, String::new()));
+    assert_eq!(look(&plan), (30.0, "stream".to_owned()));
 }
 
 #[test]
