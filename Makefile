@@ -12,6 +12,9 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export SAM_CLI_TELEMETRY := 0
 OFFLINE := AWS_DEFAULT_REGION=us-east-1 AWS_EC2_METADATA_DISABLED=true
 
+# Where cargo builds: `interop` is a workspace of its own and shares it.
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+
 WATCH_PORT ?= 9000
 EVENT ?= events/tick.json
 
@@ -63,7 +66,23 @@ template: tools ## Validate template.yaml (no AWS account, no network)
 
 .PHONY: bench
 bench: ## Measure, and print the table of budgets
-	$(CARGO) bench --locked --all-features $(BENCH)
+	$(CARGO) bench --locked --all-features --bench read $(BENCH)
+
+.PHONY: measure
+measure: ## Measure take-over, fairness and 1,000 shards on real processes (some 10 minutes), and print what they must be
+	$(CARGO) bench --locked --all-features --bench takeover $(MEASURE)
+
+.PHONY: chaos
+chaos: ## Kill, freeze and cut off the release binary for CHAOS_SECONDS (300); CHAOS_SEED repeats a history
+	CHAOS_SECONDS=$${CHAOS_SECONDS:-300} $(CARGO) test --locked --release --all-features --test chaos -- --nocapture
+
+# The function's binary is the one that the tests use: after `make unit` there is nothing to build for it.
+.PHONY: interop
+interop: ## Share a lease table with a service built on ruststream-kinesis (2-3 min after the first build; Rust 1.95)
+	$(CARGO) test --locked --workspace --all-features --no-run --test function
+	$(CARGO) fmt --manifest-path interop/Cargo.toml --check
+	SHARD_PROCESSOR=$(TARGET)/debug/shard-processor $(CARGO) test --locked \
+		--manifest-path interop/Cargo.toml --target-dir $(TARGET) -- --nocapture
 
 ##### Deploy it
 

@@ -129,7 +129,9 @@ pub async fn acquire<S: LeaseStore + ?Sized>(
             Update::Refused(Some(row)) if is_shown(&change, &row) => row,
             Update::Refused(found) => {
                 let moved = found.as_ref().and_then(|row| row.counter) != counter;
-                if moved && can_take(found.as_ref(), owner, now) {
+                // Nobody needs a shard that was finished meanwhile.
+                let finished = found.as_ref().is_some_and(Row::is_finished);
+                if moved && !finished && can_take(found.as_ref(), owner, now) {
                     seen = found;
                     continue;
                 }

@@ -21,8 +21,12 @@ pub enum Blind {
 /// When true time began.
 pub const EPOCH: Timestamp = Timestamp::from_secs(1_800_000_000);
 
-/// After a meddler has released a row, its owner may be at work until its next renewal or its fence.
-const MEDDLED_MS: u64 = 8_500;
+/// After a meddler has released a row, its owner may be at work until its next renewal ...
+const MEDDLED_MS: u64 = 4_000;
+/// ... or, where calls get lost or it was frozen meanwhile, until its fence.
+const MEDDLED_IN_BAD_WEATHER_MS: u64 = 8_500;
+/// How long before the beginning an imported stream was written to.
+const LONG_AGO_MS: i64 = 3_600_000;
 
 /// A call on its way to the service, or a reply on its way back.
 struct Due {
@@ -56,7 +60,7 @@ struct ShardState {
     delivered: usize,
     done: BTreeSet<usize>,
     checkpoint: Option<Checkpoint>,
-    meddled_until: u64,
+    meddled_at: Option<u64>,
     /// Runs whose handler is at work, and since when they may be excused (they were frozen).
     at_work: BTreeMap<usize, u64>,
 }
@@ -65,6 +69,8 @@ pub struct World {
     pub now: u64,
     pub rng: fastrand::Rng,
     pub blind: Blind,
+    /// Whether calls get lost, refused or slow.
+    pub bad_weather: bool,
     pub frozen: BTreeSet<usize>,
     pub thawed: BTreeMap<usize, u64>,
     pub violations: Vec<String>,
@@ -94,6 +100,7 @@ impl World {
             now: 0,
             rng: fastrand::Rng::with_seed(seed),
             blind,
+            bad_weather: false,
             frozen: BTreeSet::new(),
             thawed: BTreeMap::new(),
             violations: Vec::new(),
@@ -168,6 +175,28 @@ impl World {
             self.next_sequence += 1;
             self.shards.get_mut(shard).unwrap().records.push(record);
         }
+    }
+
+    /// A shard that a foreign service has read up to its `done`th record, long ago, and that was split
+    /// since: everything behind that is wanted, whenever it arrived.
+    pub fn import(&mut self, shard: &str, done: usize) {
+        self.put(shard, done + 5);
+        self.split(shard);
+        for child in self.open_shards() {
+            self.put(&child, 5);
+        }
+        for state in self.shards.values_mut() {
+            for record in &mut state.records {
+                record.arrived_at = Some(EPOCH.shifted(-LONG_AGO_MS));
+            }
+        }
+        let Some(state) = self.shards.get_mut(shard) else { return };
+        let checkpoint = Checkpoint::At(state.records[done - 1].sequence.clone());
+        state.done.extend(0..done);
+        (state.delivered, state.checkpoint) = (done, Some(checkpoint.clone()));
+        let key = LeaseKey::shard(None, "s", shard);
+        let row = Row { counter: Some(1), checkpoint: Some(checkpoint), ..Row::default() };
+        self.rows.insert(key, row);
     }
 
     pub fn split(&mut self, shard: &str) {
@@ -277,6 +306,12 @@ impl World {
                 row.owner, row.checkpoint, row.counter
             ));
         }
+        // `written-once`: a renewal whose reply was lost is recognised, not written anew.
+        if matches!(change.expiry, Edit::Set(_))
+            && (&before.owner, before.expiry) == (&row.owner, row.expiry)
+        {
+            self.violated("written-once", format!("run {run}, {shard}: {:?}", row.expiry));
+        }
         self.check_checkpoint(run, &shard, &row);
         Update::Applied(row)
     }
@@ -321,9 +356,9 @@ impl World {
         free.apply(self.rows.get_mut(&key).unwrap());
         let shard = key.as_str().rsplit(':').next().unwrap_or_default().to_owned();
         self.tell(format!("{shard} is released by force"));
-        let until = self.now + MEDDLED_MS;
+        let now = self.now;
         if let Some(state) = self.shards.get_mut(&shard) {
-            state.meddled_until = until;
+            state.meddled_at = Some(now);
         }
     }
 
@@ -336,7 +371,7 @@ impl World {
             self.rows.iter().find(|(key, _)| key.as_str().ends_with(shard)).map(|(_, row)| row);
         let held_by = row.and_then(|row| row.owner.as_ref()).map(|owner| owner.as_str().to_owned());
         let stored = row.and_then(|row| row.checkpoint.clone());
-        let (now, frozen) = (self.now, self.frozen.clone());
+        let (now, frozen, bad_weather) = (self.now, self.frozen.clone(), self.bad_weather);
         let parents_done = self.shards[shard].shard.parents().all(|parent| {
             let state = &self.shards[parent];
             state.shard.closed && state.done.len() == state.records.len()
@@ -346,7 +381,11 @@ impl World {
             frozen.contains(other) || thawed.get(other).is_some_and(|at| since <= *at)
         };
         let state = self.shards.get_mut(shard).unwrap();
-        let meddled = now < state.meddled_until;
+        let meddled = state.meddled_at.is_some_and(|at| {
+            let was_frozen = thawed.get(&run).is_some_and(|thawed| *thawed >= at);
+            let slow = bad_weather || was_frozen;
+            now < at + if slow { MEDDLED_IN_BAD_WEATHER_MS } else { MEDDLED_MS }
+        });
         let mut problems = Vec::new();
         if held_by.as_deref().is_some_and(|held_by| held_by != owner) && !meddled {
             problems.push(("one-owner-at-work", format!("{held_by:?} holds it")));
@@ -402,7 +441,8 @@ impl World {
             }
         }
         for (key, row) in &self.rows {
-            if let Some(owner) = &row.owner {
+            // A finished row may have a dead owner: nobody has a reason to take it.
+            if let Some(owner) = row.owner.as_ref().filter(|_| !row.is_finished()) {
                 problems.push(("released-in-the-end", format!("{key} is held by {owner}")));
             }
         }

@@ -1,6 +1,6 @@
 //! The world, both sides in it, and what they have handled.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -250,10 +250,27 @@ pub fn hand_overs(log: &Log) -> (usize, usize) {
     (to_peer, to_function)
 }
 
+/// How many records each instance handled, and how many of them had been handled before, in the order of appearance.
+pub fn repeats(log: &Log) -> Vec<(String, usize, usize)> {
+    let mut seen = HashSet::new();
+    let mut instances: Vec<(String, usize, usize)> = Vec::new();
+    for delivery in &log.deliveries {
+        let again = !seen.insert((&delivery.shard, &delivery.sequence));
+        let known = instances.iter().position(|(name, ..)| *name == delivery.invocation);
+        let at = known.unwrap_or_else(|| {
+            instances.push((delivery.invocation.clone(), 0, 0));
+            instances.len() - 1
+        });
+        instances[at].1 += 1;
+        instances[at].2 += usize::from(again);
+    }
+    instances
+}
+
 /// A producer that puts [`RATE`] records a second until it is stopped, and for a given time at least.
 pub struct Load {
     stop: Arc<AtomicBool>,
-    task: JoinHandle<Put>,
+    task: JoinHandle<(Put, Producer)>,
 }
 
 impl Load {
@@ -266,13 +283,13 @@ impl Load {
             while !stopped.load(Ordering::Relaxed) || start.elapsed() < at_least {
                 put += producer.put_at_rate(RATE, Amount::For(seconds(1))).await;
             }
-            put
+            (put, producer)
         });
         Self { stop, task }
     }
 
-    /// Stops it; what it put.
-    pub async fn stop(self) -> Put {
+    /// Stops it; what it put, and the producer, which can go on.
+    pub async fn stop(self) -> (Put, Producer) {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.expect("the producer")
     }

@@ -77,7 +77,7 @@ async fn each_side_leaves_the_others_leases_alone() {
     peer.wait().await;
     println!("together: the function, after the peer's SIGTERM: {took}");
 
-    put += load.stop().await;
+    put += load.stop().await.0;
     scene.catch_up().await;
     let history = watch.stop().await;
     let audit = scene.audit(&put);

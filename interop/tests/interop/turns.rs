@@ -5,16 +5,17 @@ use std::time::Instant;
 use leasehold_world::runtime::Invocation;
 
 use crate::rows::{Watch, untakeable};
-use crate::scene::TABLE;
-use crate::scene::{Load, RATE, Scene, Tail, hand_overs, seconds, signature};
+use crate::scene::{Load, RATE, Scene, TABLE, Tail, hand_overs, repeats, seconds, signature};
 
 const SHARDS: usize = 4;
 
 /// How long the load lasts at least.
 const LOAD: u64 = 60;
 
-/// How long a side works on after it has taken every shard, so that it is stopped in the middle of its work.
-const WORK: u64 = 2;
+/// How long a side works on after it has taken every shard, so that it is stopped in the middle of its work. The function
+/// stores its checkpoints with its renewals, every 3 s: it is killed behind one.
+const FUNCTION_WORKS: u64 = 5;
+const PEER_WORKS: u64 = 2;
 
 /// How a turn ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,7 +59,7 @@ async fn function_turn(
             return Instant::now();
         }
         Stop::Terminate | Stop::Kill => {
-            tokio::time::sleep(seconds(WORK)).await;
+            tokio::time::sleep(seconds(FUNCTION_WORKS)).await;
             let stopped = Instant::now();
             if stop == Stop::Kill {
                 function.kill()
@@ -84,7 +85,7 @@ async fn peer_turn(
     let peer = scene.peer().await;
     let took = tail.worked(&signature(&peer), SHARDS, since, &peer).await;
     println!("turns: peer-{n}: {took}; then {stop:?}");
-    tokio::time::sleep(seconds(WORK)).await;
+    tokio::time::sleep(seconds(PEER_WORKS)).await;
     let stopped = Instant::now();
     if stop == Stop::Kill {
         peer.kill()
@@ -108,19 +109,14 @@ async fn both_sides_stopped_five_times_lose_nothing() {
         since = function_turn(&scene, &mut tail, n + 1, function, since).await;
         since = peer_turn(&scene, &mut tail, n + 1, peer, since).await;
     }
-    put += load.stop().await;
+    let (loaded, mut producer) = load.stop().await;
+    put += loaded;
     let time = begun.elapsed().as_secs();
 
     // The proof that a row can be taken is that it is: by the function, then by the peer.
     scene.catch_up().await;
     let peer = scene.peer().await;
-    put += leasehold_world::producer::Producer::new(
-        scene.world.kinesis.client(),
-        crate::scene::STREAM,
-    )
-    .keys(999)
-    .put(400)
-    .await;
+    put += producer.put(400).await;
     tail.worked(&signature(&peer), SHARDS, Instant::now(), &peer).await;
     scene.all_handled(&put, &peer).await;
     peer.terminate();
@@ -128,7 +124,11 @@ async fn both_sides_stopped_five_times_lose_nothing() {
 
     let history = watch.stop().await;
     let audit = scene.audit(&put);
-    let (to_peer, to_function) = hand_overs(&scene.log());
+    let log = scene.log();
+    let (to_peer, to_function) = hand_overs(&log);
+    for (instance, handled, again) in repeats(&log) {
+        println!("turns: {instance} handled {handled} records, {again} of them again");
+    }
     println!(
         "turns: {audit}; {RATE} records/s for {time} s; hand-overs to the peer {to_peer}, to the function {to_function}; \
          rows: {} looks, {} new owners, {} violations",
