@@ -72,6 +72,10 @@ bench: ## Measure, and print the table of budgets
 measure: ## Measure take-over, fairness and 1,000 shards on real processes (some 10 minutes), and print what they must be
 	$(CARGO) bench --locked --all-features --bench takeover $(MEASURE)
 
+.PHONY: simulate
+simulate: ## Replay a simulated history (SEED=17), or play a range of them (FROM=10000 SEEDS=50000)
+	SEED=$(SEED) FROM=$(FROM) SEEDS=$(SEEDS) $(CARGO) test --locked --all-features --test simulation no_history -- --nocapture
+
 .PHONY: chaos
 chaos: ## Kill, freeze and cut off the release binary for CHAOS_SECONDS (300); CHAOS_SEED repeats a history
 	CHAOS_SECONDS=$${CHAOS_SECONDS:-300} $(CARGO) test --locked --release --all-features --test chaos -- --nocapture

@@ -384,4 +384,15 @@ impl LeaseStore for Script {
         unreachable!("the protocol only writes")
     }
 }
-impl Protocol { pub fn sizes(&self) -> String { format!("rows {} leases {} attempts {} calls {} landings {}", self.rows.items.len(), self.leases.items.len(), self.attempts.items.len(), self.calls.len(), self.landings.len()) } }
+impl Protocol {
+    pub fn sizes(&self) -> String {
+        format!(
+            "rows {} leases {} attempts {} calls {} landings {}",
+            self.rows.items.len(),
+            self.leases.items.len(),
+            self.attempts.items.len(),
+            self.calls.len(),
+            self.landings.len()
+        )
+    }
+}

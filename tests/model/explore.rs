@@ -11,7 +11,10 @@ pub trait Model {
     fn first(&mut self) -> Self::State;
 
     /// Each step out of `state`: where it leads, or the invariant that it breaks.
-    fn steps(&mut self, state: &Self::State) -> Vec<(Self::Action, Result<Self::State, String>)>;
+    fn steps(
+        &mut self,
+        state: &Self::State,
+    ) -> Vec<(Self::Action, Result<Self::State, &'static str>)>;
 }
 
 /// What an exploration came to.
@@ -19,7 +22,7 @@ pub struct Explored<A> {
     /// How many different states it saw.
     pub states: usize,
     /// The shortest history that breaks an invariant, and which.
-    pub broken: Option<(Vec<A>, String)>,
+    pub broken: Option<(Vec<A>, &'static str)>,
 }
 
 /// Explores all states of `model`, up to the first broken invariant.

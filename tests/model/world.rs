@@ -4,9 +4,15 @@
 //! ([`crate::driven`]). What a keeper, a processor and a planner add to it is mirrored here, rule by
 //! rule: when a take is tried, when a renewal is due, from when a lease counts, when the fence falls,
 //! what is asked before a hand-over, and what a run does at its end.
+//!
+//! A call is over at once, unless it is slow, which is a fault: then its write may arrive at any later
+//! time, before or after its sender has given up waiting and asked anew, and its reply may be lost.
+//! So may a write arrive whose sender is frozen, or has frozen and thawed since. A run that is killed
+//! is one that never thaws.
 
 use std::collections::BTreeSet;
 
+use leasehold::lease::Row;
 use leasehold::rules::{Rule, break_rule};
 
 use crate::driven::{self, Blind, END, Id, Mark, Protocol, Reply, Step, What};
@@ -26,15 +32,15 @@ const RENEWAL: i8 = 1;
 /// How often each run takes the shard.
 const TAKES: [u8; RUNS] = [2, 1, 1];
 
-/// Nobody that is a run: somebody who edits the row by hand.
-const MEDDLER: usize = RUNS;
+/// Who wrote to the row last, if it was no run.
+const NOBODY: usize = RUNS;
 
 /// What is explored.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// How many ticks of 2.5 s pass.
     pub ticks: i8,
-    /// How much goes wrong: calls that time out, retries by the SDK, freezes, kills, meddling.
+    /// How many calls are slow, runs freeze, or owners are removed by hand, all in all.
     pub faults: u8,
     /// By how many ticks the runs' clocks are off.
     pub clocks: [i8; RUNS],
@@ -46,38 +52,32 @@ pub struct Settings {
     pub meddled: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Phase {
-    /// It holds nothing.
-    Idle,
-    /// It holds the lease, as far as it knows.
-    Holding,
-    /// It was killed.
-    Dead,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// One run, as it sees itself. Nothing but `takes` is left of a lease that it gave back or lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Run {
-    phase: Phase,
-    frozen: bool,
-    /// Its handler call began before it was frozen.
-    straddling: bool,
-    /// Somebody removed it from the row, and no reply has told it yet.
-    robbed: bool,
-    /// A call of the protocol that waits for a reply, and the reply that a frozen run finds.
-    call: Option<Id>,
-    reply: Option<Reply>,
+    /// How often it took the shard.
     takes: u8,
-    lease: Id,
+    /// The lease that it holds, as far as it knows.
+    lease: Option<Id>,
     /// When the last renewal that was applied was sent, and when the present one was first sent.
     renewed: i8,
     sent: i8,
+    /// A call of the protocol that waits for a reply, and the reply that it finds when it thaws.
+    call: Option<Id>,
+    reply: Option<Reply>,
+    /// The last call came to nothing; the next comes a tick later.
+    waits: bool,
     /// All records up to here are done, as far as it knows; the handler is at work on the next.
     position: Mark,
     /// What it stores.
     mark: Mark,
     /// It has ended all work on the shard, and gives it back.
     giving: bool,
+    frozen: bool,
+    /// Its handler call began before it froze.
+    straddling: bool,
+    /// Somebody removed it from the row, and no reply has told it yet.
+    robbed: bool,
 }
 
 /// A write that may arrive, now or later.
@@ -102,57 +102,57 @@ pub struct State {
     writer: usize,
 }
 
+/// What may happen; `slow`: the call is not over at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Tick,
-    Arrives { by: usize, late: bool, applied: bool },
+    Arrives { by: usize, late: bool, heard: bool, applied: bool },
     Meddles,
-    Takes(usize),
-    Renews(usize),
+    Takes { run: usize, slow: bool },
+    Renews { run: usize, slow: bool },
+    GivesBack { run: usize, slow: bool },
+    AsksAgain { run: usize, slow: bool },
     Hears(usize),
-    TimesOut(usize),
-    Resends(usize),
     Finishes(usize),
-    GivesBack(usize),
     Fences(usize),
     Freezes(usize),
     Thaws(usize),
-    Dies(usize),
 }
 
 impl Action {
     /// The action in words.
     pub fn words(self) -> String {
         let name = |run: usize| ["A", "B", "C"][run];
+        let slowly = |slow: bool| if slow { ", which is on its way" } else { "" };
         match self {
             Self::Tick => "2.5 s pass".to_owned(),
-            Self::Arrives { by, late, applied } => format!(
-                "{}'s {}write arrives and is {}",
+            Self::Arrives { by, late, heard, applied } => format!(
+                "{}'s {}write arrives and is {}{}",
                 name(by),
                 if late { "given-up " } else { "" },
-                if applied { "applied" } else { "refused" }
+                if applied { "applied" } else { "refused" },
+                if late || heard { "" } else { "; the reply is lost" }
             ),
             Self::Meddles => "somebody removes the owner by hand".to_owned(),
-            Self::Takes(run) => format!("{} sends a take", name(run)),
-            Self::Renews(run) => format!("{} sends a renewal", name(run)),
-            Self::Hears(run) => format!("{} has the reply", name(run)),
-            Self::TimesOut(run) => format!("{} gives up waiting", name(run)),
-            Self::Resends(run) => format!("{}'s SDK sends the write again", name(run)),
+            Self::Takes { run, slow } => format!("{} takes the shard{}", name(run), slowly(slow)),
+            Self::Renews { run, slow } => format!("{} renews{}", name(run), slowly(slow)),
+            Self::GivesBack { run, slow } => {
+                format!("{} ends its work and gives the shard back{}", name(run), slowly(slow))
+            }
+            Self::AsksAgain { run, slow } => {
+                format!("{} gives up waiting and asks again{}", name(run), slowly(slow))
+            }
+            Self::Hears(run) => format!("{} finds the reply", name(run)),
             Self::Finishes(run) => format!("{}'s handler is done with a record", name(run)),
-            Self::GivesBack(run) => format!("{} ends its work and sends a release", name(run)),
             Self::Fences(run) => format!("{} fences itself", name(run)),
             Self::Freezes(run) => format!("{} freezes", name(run)),
             Self::Thaws(run) => format!("{} thaws", name(run)),
-            Self::Dies(run) => format!("{} is killed", name(run)),
         }
     }
 }
 
-type Next = Result<State, String>;
-
-fn broken(invariant: &str) -> Next {
-    Err(invariant.to_owned())
-}
+/// Where a step leads, or the invariant that it breaks.
+type Next = Result<State, &'static str>;
 
 pub struct World {
     settings: Settings,
@@ -175,6 +175,10 @@ impl World {
         state.now + self.settings.clocks[run]
     }
 
+    fn owned(&self, row: Id, run: usize) -> bool {
+        self.protocol.row(row).is_some_and(|row| row.is_owned_by(&driven::owner(run)))
+    }
+
     /// `Held::until_fence`.
     fn until_fence(&self, state: &State, run: &Run) -> i8 {
         if !self.holds(Rule::SelfFencing) {
@@ -183,9 +187,9 @@ impl World {
         (FENCE - (state.now - run.renewed)).max(0)
     }
 
-    /// `Held::may_work`, as asked before a hand-over.
+    /// `Held::may_work`, as asked before each hand-over.
     fn may_work(&self, state: &State, run: &Run) -> bool {
-        run.phase == Phase::Holding && !run.giving && self.until_fence(state, run) > 0
+        run.lease.is_some() && !run.giving && self.until_fence(state, run) > 0
     }
 
     /// Whether a run is at work, or may be at any time; one call may straddle a thaw.
@@ -197,317 +201,286 @@ impl World {
     /// The planner takes what the look shows to be free, and not done.
     fn is_free(&self, state: &State, run: usize) -> bool {
         let now = driven::timestamp(self.clock(state, run));
-        self.protocol.row(state.row).is_none_or(|row| {
-            !row.is_finished() && (row.is_owned_by(&driven::owner(run)) || !row.is_live(now))
-        })
+        let free = |row: &Row| !row.is_finished() && !row.is_live(now);
+        self.protocol.row(state.row).is_none_or(free) || self.owned(state.row, run)
     }
 
-    /// Checks what must hold in every state.
-    fn checked(&self, state: State) -> Next {
-        let at_work = state.runs.iter().filter(|run| self.at_work(&state, run)).count();
-        if at_work > 1 { broken("one-owner-at-work") } else { Ok(state) }
+    /// A run asks something of the protocol. Where that is slow, the write is on its way.
+    fn ask(&mut self, mut state: State, run: usize, what: What, slow: bool) -> Next {
+        state.faults += u8::from(slow);
+        let call = self.protocol.begin(what, self.clock(&state, run));
+        let state = self.go_on(state, run, call)?;
+        if slow { Ok(state) } else { self.settle(state, run) }
     }
 
-    /// A run asks something of the protocol, and the first write is on its way.
-    fn ask(&mut self, state: &mut State, run: usize, what: What) {
-        let call = self.protocol.begin(what, self.clock(state, run));
-        self.go_on(state, run, call);
-    }
-
-    /// A call sends its next write.
-    fn go_on(&mut self, state: &mut State, run: usize, call: Id) {
-        if let Step::Sends(attempt) = self.protocol.step(call) {
-            (state.runs[run].call, state.runs[run].reply) = (Some(call), None);
-            fly(state, Flying { by: run, attempt, awaited: true });
+    /// All that a run has asked is answered at once.
+    fn settle(&mut self, mut state: State, run: usize) -> Next {
+        let awaited = |flying: &Flying| flying.by == run && flying.awaited;
+        while let Some(at) = state.flying.iter().position(awaited) {
+            state = self.arrives(state, at, true)?;
         }
+        Ok(state)
     }
 
-    /// A call is given up; what it sent may still arrive.
-    fn give_up(&mut self, state: &mut State, run: usize) {
-        let Some(call) = state.runs[run].call.take() else { return };
-        state.runs[run].reply = None;
-        state.runs[run].lease = self.protocol.lease_after(call).unwrap_or(state.runs[run].lease);
-        forsake(state, run);
-    }
-
-    /// The keeper asks for the same again, as long as the lease lasts.
-    fn ask_again(&mut self, state: &mut State, run: usize, what: What) {
-        if self.until_fence(state, &state.runs[run]) == 0 {
-            return lose(state, run);
-        }
-        let lease = state.runs[run].lease;
-        let what = match what {
-            What::Renew { mark, .. } => What::Renew { lease, mark },
-            What::Release { mark, .. } => What::Release { lease, mark },
-            What::Acquire { .. } => return,
-        };
-        self.ask(state, run, what);
-        if matches!(self.protocol.step(state.runs[run].call.unwrap_or(0)), Step::Refuses) {
-            lose(state, run);
-        }
-    }
-
-    fn hears(&mut self, mut state: State, run: usize) -> Next {
-        let (Some(call), Some(reply)) = (state.runs[run].call, state.runs[run].reply) else {
-            return Ok(state);
-        };
-        let owned = |row: &leasehold::lease::Row| row.is_owned_by(&driven::owner(run));
-        if !reply.applied && !self.protocol.row(reply.row).is_some_and(owned) {
-            state.runs[run].robbed = false;
-        }
+    /// A call sends its next write, or has come to something.
+    fn go_on(&mut self, mut state: State, run: usize, call: Id) -> Next {
         let what = self.protocol.what(call);
-        let call = self.protocol.answer(call, reply, self.clock(&state, run));
-        (state.runs[run].call, state.runs[run].reply) = (None, None);
         let me = &mut state.runs[run];
+        (me.call, me.reply, me.waits) = (None, None, false);
         match self.protocol.step(call) {
-            Step::Sends(_) => {
-                self.sights.insert("a write is written anew on its own late attempt");
-                self.go_on(&mut state, run, call);
+            Step::Sends(attempt) => {
+                me.call = Some(call);
+                state.flying.push(Flying { by: run, attempt, awaited: true });
+                state.flying.sort_unstable();
             }
             Step::Taken { lease, row } => {
                 let What::Acquire { seen, .. } = what else { unreachable!() };
                 let from = if self.holds(Rule::PositionFromReply) { row } else { seen };
-                (me.phase, me.lease, me.renewed) = (Phase::Holding, lease, me.sent);
-                (me.position, me.mark) = (self.protocol.mark(from), 0);
-                if !reply.applied {
-                    self.sights.insert("a take whose reply was lost is recognised");
-                }
+                (me.lease, me.renewed, me.sent) = (Some(lease), me.sent, 0);
+                me.position = self.protocol.mark(from);
             }
-            Step::NotTaken => {}
-            Step::Kept { lease } if matches!(what, What::Release { .. }) => {
-                if !reply.applied {
-                    self.sights.insert("a release whose reply was lost is recognised");
-                }
-                me.lease = lease;
-                lose(&mut state, run);
-            }
-            Step::Kept { lease } => {
-                if !reply.applied {
-                    self.sights.insert("a renewal whose reply was lost is recognised");
-                }
-                (me.lease, me.renewed) = (lease, me.sent);
-            }
-            Step::Lost if state.writer == run => return broken("lost-reply-is-no-lost-lease"),
+            Step::NotTaken => (me.sent, me.robbed) = (0, false),
+            Step::Kept { .. } if matches!(what, What::Release { .. }) => lose(&mut state, run),
+            Step::Kept { lease } => (me.lease, me.renewed, me.sent) = (Some(lease), me.sent, 0),
+            Step::Lost if state.writer == run => return Err("lost-reply-is-no-lost-lease"),
             Step::Lost => {
                 self.sights.insert("a run is told that it lost its lease");
                 lose(&mut state, run);
             }
-            // What a keeper holds is never behind the row.
-            Step::Refuses => return broken("checkpoint-rises"),
+            // What an owner knows to be done is never less than what it knows to be stored.
+            Step::Refuses => return Err("checkpoint-rises"),
             Step::Contended => {
-                me.lease = self.protocol.lease_after(call).unwrap_or(me.lease);
-                self.ask_again(&mut state, run, what);
+                me.lease = self.protocol.lease_after(call).or(me.lease);
+                me.waits = true;
             }
         }
         Ok(state)
     }
 
-    fn times_out(&mut self, mut state: State, run: usize) -> Next {
+    fn hears(&mut self, mut state: State, run: usize, reply: Reply) -> Next {
         let Some(call) = state.runs[run].call else { return Ok(state) };
+        state.runs[run].robbed &= reply.applied || self.owned(reply.row, run);
         let what = self.protocol.what(call);
-        self.give_up(&mut state, run);
-        self.ask_again(&mut state, run, what);
-        Ok(state)
+        let call = self.protocol.answer(call, reply, self.clock(&state, run));
+        if !reply.applied {
+            self.sights.extend(match (what, self.protocol.step(call)) {
+                (What::Acquire { .. }, Step::Taken { .. }) => Some("a take survives a lost reply"),
+                (What::Renew { .. }, Step::Kept { .. }) => Some("a renewal survives a lost reply"),
+                (What::Release { .. }, Step::Kept { .. }) => {
+                    Some("a release survives a lost reply")
+                }
+                (_, Step::Sends(_)) => Some("a write is written anew on a late one of its own"),
+                _ => None,
+            });
+        }
+        self.go_on(state, run, call)
     }
 
-    /// The keeper's last write: the checkpoint, and the shard given back.
-    fn gives_back(&mut self, mut state: State, run: usize) -> Next {
+    /// A run gives up waiting for a call; its write may still arrive.
+    fn give_up(&mut self, state: &mut State, run: usize) {
+        let me = &mut state.runs[run];
+        if let Some(call) = me.call.take() {
+            (me.lease, me.reply) = (self.protocol.lease_after(call).or(me.lease), None);
+        }
+        forsake(state, run);
+    }
+
+    /// A call takes too long: a keeper asks for the same again while the lease lasts, the SDK sends a
+    /// take again.
+    fn asks_again(&mut self, mut state: State, run: usize, call: Id, slow: bool) -> Next {
+        let what = self.protocol.what(call);
+        if let (What::Acquire { .. }, Step::Sends(attempt)) = (what, self.protocol.step(call)) {
+            forsake(&mut state, run);
+            state.faults += u8::from(slow);
+            state.flying.push(Flying { by: run, attempt, awaited: true });
+            state.flying.sort_unstable();
+            return if slow { Ok(state) } else { self.settle(state, run) };
+        }
         self.give_up(&mut state, run);
+        let Some(lease) = state.runs[run].lease else { return Ok(state) };
         if self.until_fence(&state, &state.runs[run]) == 0 {
             lose(&mut state, run);
             return Ok(state);
         }
-        let me = &mut state.runs[run];
-        me.giving = true;
-        // A shard that was done already when it was taken has nothing to store.
-        if me.position == RECORDS {
-            me.mark = END;
-        }
-        let what = What::Release { lease: me.lease, mark: me.mark };
-        self.ask(&mut state, run, what);
-        if state.runs[run].call.is_none() { broken("checkpoint-rises") } else { Ok(state) }
+        let what = match what {
+            What::Renew { mark, .. } => What::Renew { lease, mark },
+            What::Release { mark, .. } => What::Release { lease, mark },
+            What::Acquire { .. } => what,
+        };
+        self.ask(state, run, what, slow)
     }
 
     /// A write arrives at the table.
-    fn arrives(&mut self, mut state: State, at: usize) -> Next {
+    fn arrives(&mut self, mut state: State, at: usize, heard: bool) -> Next {
         let Flying { by, attempt, awaited } = state.flying.remove(at);
         let landing = self.protocol.land(attempt, state.row);
-        let Reply { applied, row } = landing.reply;
-        if awaited {
-            state.runs[by].reply = Some(landing.reply);
+        if landing.reply.applied {
+            self.check(&state, by, landing)?;
+            if !awaited {
+                self.sights.insert("a write that was given up lands");
+            }
+            state.runs[by].robbed &= !landing.take;
+            (state.row, state.writer) = (landing.reply.row, by);
+            if self.settings.blind.is_none() {
+                // Counters rise: what carries an old one is refused whenever it arrives.
+                let row = state.row;
+                let may_land = |late: &Flying| self.protocol.may_land(late.attempt, row);
+                state.flying.retain(|late| late.awaited || may_land(late));
+            }
         }
-        if !applied {
-            return self.heard(state, by);
+        match awaited && heard {
+            true if state.runs[by].frozen => state.runs[by].reply = Some(landing.reply),
+            true => return self.hears(state, by, landing.reply),
+            false => {}
         }
-        let (before, after) = (self.protocol.row(state.row), self.protocol.row(row));
-        let count = |row: Option<&leasehold::lease::Row>| row.and_then(|row| row.counter);
-        let owned = |run: usize| before.is_some_and(|row| row.is_owned_by(&driven::owner(run)));
-        if count(after) != Some(count(before).unwrap_or(0) + 1) {
-            return broken("counter-rises");
+        Ok(state)
+    }
+
+    /// What must hold whenever a write is applied.
+    fn check(
+        &mut self,
+        state: &State,
+        by: usize,
+        landing: driven::Landing,
+    ) -> Result<(), &'static str> {
+        let (before, after) = (state.row, landing.reply.row);
+        let counter = |row: Id| self.protocol.row(row).and_then(|row| row.counter).unwrap_or(0);
+        if counter(after) != counter(before) + 1 {
+            return Err("counter-rises");
         }
-        if !landing.take && !owned(by) {
-            return broken("only-the-owner-writes");
+        if !landing.take && !self.owned(before, by) {
+            return Err("only-the-owner-writes");
         }
-        let (old, new) = (self.protocol.mark(state.row), self.protocol.mark(row));
+        let (old, new) = (self.protocol.mark(before), self.protocol.mark(after));
         if old == END && new != END {
-            return broken("shard-end-is-final");
+            return Err("shard-end-is-final");
         }
         if new < old {
-            return broken("checkpoint-rises");
+            return Err("checkpoint-rises");
         }
         let needed = (1 << new.min(RECORDS)) - 1;
         if state.done & needed != needed {
-            return broken("nothing-skipped");
+            return Err("nothing-skipped");
         }
-        if landing.release && self.may_work(&state, &state.runs[by]) {
-            return broken("release-then-free");
-        }
-        if landing.take {
-            for (other, run) in state.runs.iter().enumerate() {
-                if other != by && owned(other) && run.phase == Phase::Holding {
-                    if self.until_fence(&state, run) > 0 {
-                        return broken("fenced-before-taken");
-                    }
-                    self.sights.insert("a shard is taken from an owner that still believes in it");
-                }
-                if other != by && owned(other) && run.phase == Phase::Dead {
-                    self.sights.insert("a shard is taken from a run that was killed");
-                }
-            }
-            state.runs[by].robbed = false;
+        if landing.release && self.may_work(state, &state.runs[by]) {
+            return Err("release-then-free");
         }
         if landing.release && new == END {
             self.sights.insert("a shard is finished");
         }
-        if !awaited {
-            self.sights.insert("a write that was given up lands");
+        let former = (0..RUNS).find(|run| landing.take && *run != by && self.owned(before, *run));
+        if let Some(former) = former.map(|run| state.runs[run]).filter(|run| run.lease.is_some()) {
+            if self.until_fence(state, &former) > 0 {
+                return Err("fenced-before-taken");
+            }
+            self.sights.insert("a shard is taken from a run that still believes in its lease");
         }
-        (state.row, state.writer) = (row, by);
-        let table_is_sound = self.settings.blind.is_none();
-        if table_is_sound {
-            // Counters rise: what carries an old one will be refused whenever it arrives.
-            state.flying.retain(|late| late.awaited || self.protocol.may_land(late.attempt, row));
-        }
-        if awaited { self.heard(state, by) } else { Ok(state) }
-    }
-
-    /// A run that is not frozen has a reply at once: one that is late is as good as lost, since the
-    /// call is given up and the write may still arrive.
-    fn heard(&mut self, state: State, run: usize) -> Next {
-        if state.runs[run].frozen { Ok(state) } else { self.hears(state, run) }
+        Ok(())
     }
 
     fn run_steps(&mut self, state: &State, run: usize, steps: &mut Vec<(Action, Next)>) {
         let me = state.runs[run];
-        let faulty = state.faults < self.settings.faults;
         let with = |change: &dyn Fn(&mut State)| {
             let mut state = state.clone();
             change(&mut state);
             state
         };
-        let fault = || with(&|state| state.faults += 1);
-        if me.phase == Phase::Dead {
-            return;
-        }
-        if faulty && (me.phase == Phase::Holding || me.call.is_some()) {
-            let mut dead = fault();
-            dead.runs[run] = Run { phase: Phase::Dead, ..new_run() };
-            forsake(&mut dead, run);
-            steps.push((Action::Dies(run), Ok(dead)));
-        }
         if me.frozen {
-            let thawed = with(&|state| {
-                let me = &mut state.runs[run];
-                (me.frozen, me.straddling) = (false, me.phase == Phase::Holding);
+            let thaws = with(&|state| {
+                state.runs[run].frozen = false;
+                state.runs[run].straddling = me.lease.is_some();
             });
-            steps.push((Action::Thaws(run), Ok(thawed)));
+            steps.push((Action::Thaws(run), Ok(thaws)));
             return;
         }
-        if faulty && (me.phase == Phase::Holding || me.call.is_some()) {
-            let mut frozen = fault();
-            frozen.runs[run].frozen = true;
-            steps.push((Action::Freezes(run), Ok(frozen)));
+        let fault = state.faults < self.settings.faults;
+        // A run that freezes in the middle of a slow call has one fault, not two.
+        if me.call.is_some() || fault && me.lease.is_some() {
+            let freezes = with(&|state| {
+                state.runs[run].frozen = true;
+                state.faults += u8::from(me.call.is_none());
+            });
+            steps.push((Action::Freezes(run), Ok(freezes)));
         }
-        if me.reply.is_some() {
-            steps.push((Action::Hears(run), self.hears(state.clone(), run)));
+        if let Some(reply) = me.reply {
+            let next = self.hears(state.clone(), run, reply).and_then(|s| self.settle(s, run));
+            steps.push((Action::Hears(run), next));
         }
-        if let Some(call) = me.call.filter(|_| faulty) {
-            steps.push((Action::TimesOut(run), self.times_out(fault(), run)));
-            if let Step::Sends(attempt) = self.protocol.step(call) {
-                let mut again = fault();
-                forsake(&mut again, run);
-                again.runs[run].reply = None;
-                fly(&mut again, Flying { by: run, attempt, awaited: true });
-                steps.push((Action::Resends(run), Ok(again)));
-            }
-        }
-        match me.phase {
-            Phase::Idle
-                if me.call.is_none() && me.takes < TAKES[run] && self.is_free(state, run) =>
-            {
-                // Runs with one clock are alike: the first of them goes first.
-                let twin = run > 0 && self.settings.clocks[run] == self.settings.clocks[run - 1];
-                if twin && me.takes == 0 && state.runs[run - 1].takes == 0 {
-                    return;
-                }
-                let mut next = state.clone();
-                (next.runs[run].sent, next.runs[run].takes) = (state.now, me.takes + 1);
-                self.ask(&mut next, run, What::Acquire { by: run, seen: state.row });
-                steps.push((Action::Takes(run), Ok(next)));
-            }
-            Phase::Holding => self.holder_steps(state, run, steps),
-            Phase::Idle | Phase::Dead => {}
-        }
-    }
-
-    /// What a run does that believes in its lease.
-    fn holder_steps(&mut self, state: &State, run: usize, steps: &mut Vec<(Action, Next)>) {
-        let me = state.runs[run];
         let until_fence = self.until_fence(state, &me);
-        if until_fence == 0 {
-            let mut next = state.clone();
-            self.give_up(&mut next, run);
-            lose(&mut next, run);
-            steps.push((Action::Fences(run), Ok(next)));
+        if me.lease.is_some() && until_fence == 0 {
+            let fences = with(&|state| lose(state, run));
+            steps.push((Action::Fences(run), Ok(fences)));
         }
-        if !me.giving {
-            if me.position < RECORDS {
-                steps.push((Action::Finishes(run), Ok(self.finishes(state.clone(), run))));
+        if me.lease.is_some() && !me.giving && me.position < RECORDS {
+            let finishes = with(&|state| {
+                let me = &mut state.runs[run];
+                me.position += 1;
+                (me.mark, me.straddling) = (me.position, false);
+                state.done |= 1 << (me.position - 1);
+                if until_fence == 0 {
+                    lose(state, run);
+                }
+            });
+            steps.push((Action::Finishes(run), Ok(finishes)));
+        }
+        for slow in [false, true].into_iter().take(1 + usize::from(fault)) {
+            if let Some(call) = me.call {
+                let next = self.asks_again(state.clone(), run, call, slow);
+                steps.push((Action::AsksAgain { run, slow }, next));
             }
-            steps.push((Action::GivesBack(run), self.gives_back(state.clone(), run)));
-        }
-        let due = state.now - me.renewed >= RENEWAL;
-        if me.call.is_none() && !me.giving && due && until_fence > 0 {
-            let mut next = state.clone();
-            next.runs[run].sent = state.now;
-            self.ask(&mut next, run, What::Renew { lease: me.lease, mark: me.mark });
-            let asked = next.runs[run].call.is_some();
-            let next = if asked { Ok(next) } else { broken("checkpoint-rises") };
-            steps.push((Action::Renews(run), next));
+            let Some(lease) = me.lease else {
+                if me.call.is_none() && self.may_take(state, run) {
+                    let next = with(&|state| {
+                        state.runs[run].takes += 1;
+                        state.runs[run].sent = state.now;
+                    });
+                    let what = What::Acquire { by: run, seen: state.row };
+                    let next = self.ask(next, run, what, slow);
+                    steps.push((Action::Takes { run, slow }, next));
+                }
+                continue;
+            };
+            if until_fence == 0 {
+                continue;
+            }
+            if !me.giving || me.call.is_none() && !me.waits {
+                let mut next = state.clone();
+                self.give_up(&mut next, run);
+                let it = &mut next.runs[run];
+                (it.giving, it.straddling) = (true, false);
+                // Behind the last record the shard ends.
+                it.mark = if it.position >= RECORDS { END } else { it.mark };
+                let what = What::Release { lease: it.lease.unwrap_or(lease), mark: it.mark };
+                let next = self.ask(next, run, what, slow);
+                steps.push((Action::GivesBack { run, slow }, next));
+            }
+            if self.must_renew(state, &me) {
+                let next = with(&|state| state.runs[run].sent = state.now);
+                let next = self.ask(next, run, What::Renew { lease, mark: me.mark }, slow);
+                steps.push((Action::Renews { run, slow }, next));
+            }
         }
     }
 
-    /// The handler is done with a record, and the next is handed over, if it may be.
-    fn finishes(&mut self, mut state: State, run: usize) -> State {
-        let me = &mut state.runs[run];
-        me.position += 1;
-        (me.mark, me.straddling) = (me.position, false);
-        state.done |= 1 << (me.position - 1);
-        if !self.may_work(&state, &state.runs[run]) {
-            self.give_up(&mut state, run);
-            lose(&mut state, run);
-        }
-        state
+    fn may_take(&self, state: &State, run: usize) -> bool {
+        // Runs with one clock are alike until they have begun: the first of them goes first.
+        let twin = run > 0 && self.settings.clocks[run] == self.settings.clocks[run - 1];
+        let in_turn = !twin || state.runs[run - 1].takes > 0;
+        state.runs[run].takes < TAKES[run] && in_turn && self.is_free(state, run)
     }
 
-    /// Whether time may pass: in a run that is not frozen, the fence falls in time, and no call takes
-    /// longer than 1.5 s before it is given up.
+    fn must_renew(&self, state: &State, run: &Run) -> bool {
+        let due = state.now - run.renewed >= RENEWAL;
+        run.lease.is_some() && due && !run.giving && !run.waits && run.call.is_none()
+    }
+
+    /// Whether time may pass: the timers of a run that is not frozen are on time.
     fn may_pass(&self, state: &State) -> bool {
-        let overdue = |run: &Run| {
-            let fenced = run.phase == Phase::Holding && self.until_fence(state, run) == 0;
-            !run.frozen && (fenced || run.call.is_some())
+        let due = |run: &Run| {
+            let fenced = run.lease.is_some() && self.until_fence(state, run) == 0;
+            !run.frozen && (fenced || run.reply.is_some() || self.must_renew(state, run))
         };
-        state.now < self.settings.ticks && !state.runs.iter().any(overdue)
+        state.now < self.settings.ticks && !state.runs.iter().any(due)
     }
 }
 
@@ -520,71 +493,55 @@ impl Model for World {
             now: 0,
             row: self.protocol.no_row(),
             flying: Vec::new(),
-            runs: [new_run(); RUNS],
+            runs: Default::default(),
             faults: 0,
             done: 0,
-            writer: MEDDLER,
+            writer: NOBODY,
         }
     }
 
     fn steps(&mut self, state: &State) -> Vec<(Action, Next)> {
         let mut steps = Vec::new();
         if self.may_pass(state) {
-            let next = State { now: state.now + 1, ..state.clone() };
+            let mut next = State { now: state.now + 1, ..state.clone() };
+            next.runs.iter_mut().for_each(|run| run.waits = false);
             steps.push((Action::Tick, Ok(next)));
         }
-        for at in 0..state.flying.len() {
-            let Flying { by, attempt, awaited } = state.flying[at];
+        for (at, Flying { by, attempt, awaited }) in state.flying.iter().copied().enumerate() {
             let applied = self.protocol.land(attempt, state.row).reply.applied;
+            let action = |heard| Action::Arrives { by, late: !awaited, heard, applied };
+            if awaited {
+                let next = self.arrives(state.clone(), at, true);
+                let next = next.and_then(|next| self.settle(next, by));
+                steps.push((action(true), next));
+            }
             // A refusal that nobody hears of changes nothing: it may as well be on its way still.
-            let twin = at > 0 && state.flying[at - 1] == state.flying[at];
-            if !twin && (awaited || applied) {
-                let action = Action::Arrives { by, late: !awaited, applied };
-                steps.push((action, self.arrives(state.clone(), at)));
+            if applied {
+                steps.push((action(false), self.arrives(state.clone(), at, false)));
             }
         }
-        let row = self.protocol.row(state.row);
-        let owner = |run: &usize| row.is_some_and(|row| row.is_owned_by(&driven::owner(*run)));
-        let owner = (0..RUNS).find(owner).filter(|_| self.settings.meddled);
+        let owner = (0..RUNS).find(|run| self.settings.meddled && self.owned(state.row, *run));
         if let Some(owner) = owner.filter(|_| state.faults < self.settings.faults) {
             let row = self.protocol.robbed(state.row);
             let faults = state.faults + 1;
-            let mut next = State { row, faults, writer: MEDDLER, ..state.clone() };
+            let mut next = State { row, faults, writer: NOBODY, ..state.clone() };
             next.runs[owner].robbed = true;
             steps.push((Action::Meddles, Ok(next)));
         }
         for run in 0..RUNS {
             self.run_steps(state, run, &mut steps);
         }
-        steps
-            .into_iter()
-            .map(|(action, next)| (action, next.and_then(|s| self.checked(s))))
-            .collect()
-    }
-}
-
-fn new_run() -> Run {
-    Run {
-        phase: Phase::Idle,
-        frozen: false,
-        straddling: false,
-        robbed: false,
-        call: None,
-        reply: None,
-        takes: 0,
-        lease: 0,
-        renewed: 0,
-        sent: 0,
-        position: 0,
-        mark: 0,
-        giving: false,
+        let check = |next: State| {
+            let at_work = next.runs.iter().filter(|run| self.at_work(&next, run)).count();
+            if at_work > 1 { Err("one-owner-at-work") } else { Ok(next) }
+        };
+        steps.into_iter().map(|(action, next)| (action, next.and_then(check))).collect()
     }
 }
 
 /// All work on the shard ends at once; the run may take it again.
 fn lose(state: &mut State, run: usize) {
-    let Run { takes, .. } = state.runs[run];
-    state.runs[run] = Run { takes, ..new_run() };
+    state.runs[run] = Run { takes: state.runs[run].takes, ..Run::default() };
     forsake(state, run);
 }
 
@@ -595,9 +552,8 @@ fn forsake(state: &mut State, run: usize) {
     }
     state.flying.sort_unstable();
 }
-
-fn fly(state: &mut State, flying: Flying) {
-    state.flying.push(flying);
-    state.flying.sort_unstable();
+impl World {
+    pub fn sizes(&self) -> String {
+        self.protocol.sizes()
+    }
 }
-impl World { pub fn sizes(&self) -> String { self.protocol.sizes() } }

@@ -104,6 +104,5 @@ async fn main() -> Result<(), Box<dyn Error>> {
         scope.include(subscriber(KinesisStream::new(stream), append).build());
     });
     service.run().await?;
-    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     Ok(())
 }

@@ -83,7 +83,7 @@ async fn each_side_leaves_the_others_leases_alone() {
     let audit = scene.audit(&put);
     let (to_peer, to_function) = hand_overs(&scene.log());
     println!("together: {audit}; hand-overs to the peer {to_peer}, to the function {to_function}");
-    assert!(audit.lost.is_empty() && audit.unknown.is_empty(), "{audit:#}");
+    audit.assert_clean(0);
     assert!(
         to_peer >= SHARDS && to_function >= SHARDS,
         "{to_peer} to the peer, {to_function} to the function"

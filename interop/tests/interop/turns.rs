@@ -136,7 +136,8 @@ async fn both_sides_stopped_five_times_lose_nothing() {
         history.new_owners,
         history.violations.len(),
     );
-    assert!(audit.lost.is_empty() && audit.unknown.is_empty(), "{audit:#}");
+    // A process that is killed may leave half a line.
+    audit.assert_clean(2 * TURNS.len() as u64);
     assert!(time >= LOAD, "the load lasted {time} s");
     assert!(to_peer >= TURNS.len() * SHARDS, "{to_peer} hand-overs to the peer");
     assert!(to_function >= TURNS.len() * SHARDS, "{to_function} hand-overs to the function");
