@@ -69,6 +69,7 @@
 #![cfg_attr(not(feature = "test-util"), allow(rustdoc::broken_intra_doc_links))]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 
 mod aws;
 mod broker;

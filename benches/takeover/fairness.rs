@@ -121,9 +121,10 @@ async fn dead_claimant(mut scene: Scene, n: usize) -> f64 {
     let killed_at = now_ms();
     // The owner sees the claim within 3 s, and the claim ends within 10.
     sleep(secs(4)).await;
-    let release = scene.writes().into_iter().find(|write| {
-        write.kind == Kind::Release && write.shard == claim.shard
-    });
+    let release = scene
+        .writes()
+        .into_iter()
+        .find(|write| write.kind == Kind::Release && write.shard == claim.shard);
     let free_at = release.map_or(killed_at, |release| epoch_ms(release.at));
     let at = scene.first(|line| line.shard == claim.shard && line.at > free_at).await;
     (at - killed_at) as f64 / 1_000.0
@@ -169,7 +170,8 @@ async fn one_for_three(report: &mut Report, world: &Arc<World>, folder: &TempDir
         let secs = summary["duration_ms"].as_u64().unwrap_or(0) as f64 / 1_000.0;
         said.push((worked, summary["reason"].clone(), secs));
     }
-    let text: Vec<_> = said.iter().map(|(_, reason, secs)| format!("{reason} {secs:.1} s")).collect();
+    let text: Vec<_> =
+        said.iter().map(|(_, reason, secs)| format!("{reason} {secs:.1} s")).collect();
     let holds = said.iter().filter(|(worked, ..)| *worked).count() == 1
         && said[1..].iter().all(|(_, reason, _)| *reason == Value::from("nothing_to_take"));
     report.fact("1 shard, 3 runs", &text.join(", "), "one works", holds);

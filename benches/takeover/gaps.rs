@@ -20,7 +20,7 @@ const RATE: u64 = 100;
 
 pub async fn measure(report: &mut Report) {
     for (name, relay) in [("relay", true), ("announced", false)] {
-        let gaps = tries(name, async move |scene, _| clean(scene, relay).await).await;
+        let gaps = tries(name, move |scene, _| clean(scene, relay)).await;
         report.at_most(&format!("after a clean return, {name}, s"), gaps, Some(0.3), 1.0);
     }
     let gaps = tries("kill", killed).await;

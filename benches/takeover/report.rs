@@ -52,7 +52,8 @@ impl Line {
         let numbers = match self.values[..] {
             [] => Default::default(),
             [first, .., last] => {
-                let [low, mid, high] = [first, middle(&self.values), last].map(|v| format!("{v:.2}"));
+                let [low, mid, high] =
+                    [first, middle(&self.values), last].map(|v| format!("{v:.2}"));
                 [self.values.len().to_string(), low, mid, high]
             }
             [one] => ["1".to_owned(), String::new(), String::new(), format!("{one:.2}")],

@@ -47,7 +47,8 @@ async fn alone(report: &mut Report) {
     let run = tokio::spawn(function.invoke(Invocation::default().within(secs(30))));
     let summary = run.await.expect("it ran").expect("a summary");
     let log = world.dynamo_proxy.take_log();
-    let takes = writes(&log).into_iter().filter(|w| w.kind == Kind::Take && w.applied == Some(true));
+    let takes =
+        writes(&log).into_iter().filter(|w| w.kind == Kind::Take && w.applied == Some(true));
     let last = takes.clone().map(|write| write.at).max().expect("it takes some");
     let taken: BTreeSet<String> = takes.map(|write| write.shard).collect();
     let seconds = last.duration_since(began).as_secs_f64();
@@ -66,7 +67,8 @@ async fn alone(report: &mut Report) {
 fn first_look(log: &[Call]) -> f64 {
     let is_take = |call: &&Call| !writes(std::slice::from_ref(*call)).is_empty();
     let before: Vec<_> = log.iter().take_while(|call| !is_take(call)).collect();
-    let opened = before.iter().rposition(|call| call.operation == "UpdateItem").map_or(0, |at| at + 1);
+    let opened =
+        before.iter().rposition(|call| call.operation == "UpdateItem").map_or(0, |at| at + 1);
     before[opened..].iter().copied().filter(is_read).count() as f64
 }
 

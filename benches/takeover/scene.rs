@@ -62,9 +62,10 @@ impl Scene {
     /// Puts records evenly from now on.
     pub fn produce(&mut self, per_second: u64, time: Duration) {
         let mut producer = Producer::new(self.world.kinesis.client(), &self.stream);
-        self.producing = Some(tokio::spawn(async move {
-            producer.put_at_rate(per_second, Amount::For(time)).await
-        }));
+        self.producing =
+            Some(tokio::spawn(
+                async move { producer.put_at_rate(per_second, Amount::For(time)).await },
+            ));
     }
 
     /// Starts a run; its records are found by `id`.

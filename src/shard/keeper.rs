@@ -81,7 +81,7 @@ pub(super) struct Keeper {
 /// What became of a renewal.
 enum Renewal {
     Applied,
-    Ended(Ending),
+    Ended(Box<Ending>),
     Ordered(Order),
 }
 
@@ -99,7 +99,7 @@ impl Keeper {
             match self.renew(&mut orders).await {
                 Renewal::Applied => {}
                 Renewal::Ordered(order) => break order,
-                Renewal::Ended(ending) => return ending,
+                Renewal::Ended(ending) => return *ending,
             }
         };
         match order {
@@ -119,7 +119,7 @@ impl Keeper {
         loop {
             let left = self.held.until_fence();
             if left.is_zero() {
-                return Renewal::Ended(self.fence(last_error));
+                return Renewal::Ended(Box::new(self.fence(last_error)));
             }
             let write = self.store.renew(&mut self.lease, &standing);
             let result = tokio::select! {
@@ -133,10 +133,11 @@ impl Keeper {
                     self.look_for_a_claim(&row);
                     return Renewal::Applied;
                 }
-                Ok(Ok(Hold::Lost(row))) => return Renewal::Ended(self.lost(row)),
+                Ok(Ok(Hold::Lost(row))) => return Renewal::Ended(Box::new(self.lost(row))),
                 Ok(Err(error)) if error.kind() == StoreErrorKind::Row => {
                     self.held.lose();
-                    return Renewal::Ended(self.ending(Fate::Lost, None, Some(error.to_string())));
+                    let ending = self.ending(Fate::Lost, None, Some(error.to_string()));
+                    return Renewal::Ended(Box::new(ending));
                 }
                 Ok(Err(error)) => last_error = Some(error.to_string()),
                 Err(_) => last_error = Some(no_answer(&self.lease)),

@@ -147,11 +147,14 @@ impl Knowledge {
     }
 }
 
+/// A row, or why it makes no sense.
+type RowSeen = Result<Option<Row>, StoreError>;
+
 /// What a look showed.
 #[derive(Debug)]
 pub(super) struct Looked {
     at: Timestamp,
-    rows: Vec<(Arc<str>, Result<Option<Row>, StoreError>)>,
+    rows: Vec<(Arc<str>, RowSeen)>,
     pub(super) paused: bool,
 }
 

@@ -291,8 +291,10 @@ impl Node {
                 .owner(owner_id)
                 .seed(setup.seed)
                 .stop_when_caught_up(setup.caught_up);
-            tokio::spawn(async move { broker.run(run).await })
+            let reading = async move { broker.run(run).await };
+            (tokio::spawn(reading),)
         });
+        let (task,) = task;
         Self { run, runtime, task, local: now }
     }
 
