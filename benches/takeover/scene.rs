@@ -160,6 +160,15 @@ impl Scene {
     }
 }
 
+/// The stream may be gone before all is put.
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if let Some(producing) = &self.producing {
+            producing.abort();
+        }
+    }
+}
+
 /// A time of this process in epoch milliseconds.
 pub fn epoch_ms(at: Instant) -> i64 {
     now_ms() - i64::try_from(at.elapsed().as_millis()).expect("not that long ago")

@@ -114,7 +114,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug)]
 pub struct Landing {
     pub reply: Reply,
-    /// Whether it was a take, and by which run.
+    /// Whether it is a take.
     pub take: bool,
     /// Whether it gives the shard back.
     pub release: bool,
@@ -382,17 +382,5 @@ impl LeaseStore for Script {
 
     async fn open_stream(&self, _: &LeaseKey, _: &StreamRow) -> Result<StreamRow, StoreError> {
         unreachable!("the protocol only writes")
-    }
-}
-impl Protocol {
-    pub fn sizes(&self) -> String {
-        format!(
-            "rows {} leases {} attempts {} calls {} landings {}",
-            self.rows.items.len(),
-            self.leases.items.len(),
-            self.attempts.items.len(),
-            self.calls.len(),
-            self.landings.len()
-        )
     }
 }

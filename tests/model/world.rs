@@ -11,17 +11,15 @@
 //! is one that never thaws.
 
 use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
 
 use leasehold::lease::Row;
 use leasehold::rules::{Rule, break_rule};
 
-use crate::driven::{self, Blind, END, Id, Mark, Protocol, Reply, Step, What};
+use crate::driven::{self, Blind, END, Id, Landing, Mark, Protocol, Reply, Step, What};
 use crate::explore::Model;
 
 pub const RUNS: usize = 3;
-
-/// The shard has so many records, and is closed behind them.
-const RECORDS: Mark = 2;
 
 /// The fence falls after this many ticks (7.5 s).
 const FENCE: i8 = 3;
@@ -42,14 +40,18 @@ pub struct Settings {
     pub ticks: i8,
     /// How many calls are slow, runs freeze, or owners are removed by hand, all in all.
     pub faults: u8,
+    /// How many records the shard has; it is closed behind them.
+    pub records: Mark,
     /// By how many ticks the runs' clocks are off.
     pub clocks: [i8; RUNS],
     /// A rule that does not hold.
     pub broken: Option<Rule>,
     /// What the table does not look at.
     pub blind: Option<Blind>,
-    /// Whether somebody may remove the owner by hand.
-    pub meddled: bool,
+    /// Whether to look at the guards too ([`World::guards`]), or only at what they are there for.
+    pub guarded: bool,
+    /// Whether to insist on one owner at work.
+    pub exclusive: bool,
 }
 
 /// One run, as it sees itself. Nothing but `takes` is left of a lease that it gave back or lost.
@@ -89,13 +91,22 @@ struct Flying {
     awaited: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// How much has gone wrong. Explored by rising faults: of two states that differ in nothing else, the
+/// first may do all that the second may.
+#[derive(Clone, Copy, Debug)]
+struct Faults(u8);
+
+impl Hash for Faults {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+#[derive(Clone, Debug, Hash)]
 pub struct State {
     now: i8,
     row: Id,
     flying: Vec<Flying>,
     runs: [Run; RUNS],
-    faults: u8,
+    faults: Faults,
     /// The records that some handler has finished, as bits.
     done: u8,
     /// Who wrote to the row last.
@@ -207,7 +218,7 @@ impl World {
 
     /// A run asks something of the protocol. Where that is slow, the write is on its way.
     fn ask(&mut self, mut state: State, run: usize, what: What, slow: bool) -> Next {
-        state.faults += u8::from(slow);
+        state.faults.0 += u8::from(slow);
         let call = self.protocol.begin(what, self.clock(&state, run));
         let state = self.go_on(state, run, call)?;
         if slow { Ok(state) } else { self.settle(state, run) }
@@ -240,7 +251,11 @@ impl World {
                 me.position = self.protocol.mark(from);
             }
             Step::NotTaken => (me.sent, me.robbed) = (0, false),
-            Step::Kept { .. } if matches!(what, What::Release { .. }) => lose(&mut state, run),
+            Step::Kept { .. } if matches!(what, What::Release { .. }) => {
+                lose(&mut state, run);
+                // What a run gives back unasked it is done with.
+                state.runs[run].takes = TAKES[run];
+            }
             Step::Kept { lease } => (me.lease, me.renewed, me.sent) = (Some(lease), me.sent, 0),
             Step::Lost if state.writer == run => return Err("lost-reply-is-no-lost-lease"),
             Step::Lost => {
@@ -259,7 +274,7 @@ impl World {
 
     fn hears(&mut self, mut state: State, run: usize, reply: Reply) -> Next {
         let Some(call) = state.runs[run].call else { return Ok(state) };
-        state.runs[run].robbed &= reply.applied || self.owned(reply.row, run);
+        state.runs[run].robbed &= self.owned(reply.row, run);
         let what = self.protocol.what(call);
         let call = self.protocol.answer(call, reply, self.clock(&state, run));
         if !reply.applied {
@@ -291,7 +306,7 @@ impl World {
         let what = self.protocol.what(call);
         if let (What::Acquire { .. }, Step::Sends(attempt)) = (what, self.protocol.step(call)) {
             forsake(&mut state, run);
-            state.faults += u8::from(slow);
+            state.faults.0 += u8::from(slow);
             state.flying.push(Flying { by: run, attempt, awaited: true });
             state.flying.sort_unstable();
             return if slow { Ok(state) } else { self.settle(state, run) };
@@ -337,20 +352,8 @@ impl World {
     }
 
     /// What must hold whenever a write is applied.
-    fn check(
-        &mut self,
-        state: &State,
-        by: usize,
-        landing: driven::Landing,
-    ) -> Result<(), &'static str> {
+    fn check(&mut self, state: &State, by: usize, landing: Landing) -> Result<(), &'static str> {
         let (before, after) = (state.row, landing.reply.row);
-        let counter = |row: Id| self.protocol.row(row).and_then(|row| row.counter).unwrap_or(0);
-        if counter(after) != counter(before) + 1 {
-            return Err("counter-rises");
-        }
-        if !landing.take && !self.owned(before, by) {
-            return Err("only-the-owner-writes");
-        }
         let (old, new) = (self.protocol.mark(before), self.protocol.mark(after));
         if old == END && new != END {
             return Err("shard-end-is-final");
@@ -358,7 +361,7 @@ impl World {
         if new < old {
             return Err("checkpoint-rises");
         }
-        let needed = (1 << new.min(RECORDS)) - 1;
+        let needed = (1 << new.min(self.settings.records)) - 1;
         if state.done & needed != needed {
             return Err("nothing-skipped");
         }
@@ -367,6 +370,19 @@ impl World {
         }
         if landing.release && new == END {
             self.sights.insert("a shard is finished");
+        }
+        if self.settings.guarded { self.guards(state, by, landing) } else { Ok(()) }
+    }
+
+    /// What the promises stand on. A rule that is off breaks its guard first, which says little.
+    fn guards(&mut self, state: &State, by: usize, landing: Landing) -> Result<(), &'static str> {
+        let (before, after) = (state.row, landing.reply.row);
+        let counter = |row: Id| self.protocol.row(row).and_then(|row| row.counter).unwrap_or(0);
+        if counter(after) != counter(before) + 1 {
+            return Err("counter-rises");
+        }
+        if !landing.take && !self.owned(before, by) {
+            return Err("only-the-owner-writes");
         }
         let former = (0..RUNS).find(|run| landing.take && *run != by && self.owned(before, *run));
         if let Some(former) = former.map(|run| state.runs[run]).filter(|run| run.lease.is_some()) {
@@ -393,12 +409,11 @@ impl World {
             steps.push((Action::Thaws(run), Ok(thaws)));
             return;
         }
-        let fault = state.faults < self.settings.faults;
-        // A run that freezes in the middle of a slow call has one fault, not two.
-        if me.call.is_some() || fault && me.lease.is_some() {
+        let fault = state.faults.0 < self.settings.faults;
+        if fault && (me.call.is_some() || me.lease.is_some()) {
             let freezes = with(&|state| {
                 state.runs[run].frozen = true;
-                state.faults += u8::from(me.call.is_none());
+                state.faults.0 += 1;
             });
             steps.push((Action::Freezes(run), Ok(freezes)));
         }
@@ -411,7 +426,7 @@ impl World {
             let fences = with(&|state| lose(state, run));
             steps.push((Action::Fences(run), Ok(fences)));
         }
-        if me.lease.is_some() && !me.giving && me.position < RECORDS {
+        if me.lease.is_some() && !me.giving && me.position < self.settings.records {
             let finishes = with(&|state| {
                 let me = &mut state.runs[run];
                 me.position += 1;
@@ -449,7 +464,7 @@ impl World {
                 let it = &mut next.runs[run];
                 (it.giving, it.straddling) = (true, false);
                 // Behind the last record the shard ends.
-                it.mark = if it.position >= RECORDS { END } else { it.mark };
+                it.mark = if it.position >= self.settings.records { END } else { it.mark };
                 let what = What::Release { lease: it.lease.unwrap_or(lease), mark: it.mark };
                 let next = self.ask(next, run, what, slow);
                 steps.push((Action::GivesBack { run, slow }, next));
@@ -494,17 +509,26 @@ impl Model for World {
             row: self.protocol.no_row(),
             flying: Vec::new(),
             runs: Default::default(),
-            faults: 0,
+            faults: Faults(0),
             done: 0,
             writer: NOBODY,
         }
+    }
+
+    fn faults(&self, state: &State) -> usize {
+        state.faults.0.into()
     }
 
     fn steps(&mut self, state: &State) -> Vec<(Action, Next)> {
         let mut steps = Vec::new();
         if self.may_pass(state) {
             let mut next = State { now: state.now + 1, ..state.clone() };
-            next.runs.iter_mut().for_each(|run| run.waits = false);
+            for run in &mut next.runs {
+                run.waits = false;
+                // Past the fence, it makes no difference how far.
+                run.renewed =
+                    if run.lease.is_some() { run.renewed.max(next.now - FENCE) } else { 0 };
+            }
             steps.push((Action::Tick, Ok(next)));
         }
         for (at, Flying { by, attempt, awaited }) in state.flying.iter().copied().enumerate() {
@@ -520,10 +544,10 @@ impl Model for World {
                 steps.push((action(false), self.arrives(state.clone(), at, false)));
             }
         }
-        let owner = (0..RUNS).find(|run| self.settings.meddled && self.owned(state.row, *run));
-        if let Some(owner) = owner.filter(|_| state.faults < self.settings.faults) {
+        let owner = (0..RUNS).find(|run| self.owned(state.row, *run));
+        if let Some(owner) = owner.filter(|_| state.faults.0 < self.settings.faults) {
             let row = self.protocol.robbed(state.row);
-            let faults = state.faults + 1;
+            let faults = Faults(state.faults.0 + 1);
             let mut next = State { row, faults, writer: NOBODY, ..state.clone() };
             next.runs[owner].robbed = true;
             steps.push((Action::Meddles, Ok(next)));
@@ -533,7 +557,7 @@ impl Model for World {
         }
         let check = |next: State| {
             let at_work = next.runs.iter().filter(|run| self.at_work(&next, run)).count();
-            if at_work > 1 { Err("one-owner-at-work") } else { Ok(next) }
+            if at_work > 1 && self.settings.exclusive { Err("one-owner-at-work") } else { Ok(next) }
         };
         steps.into_iter().map(|(action, next)| (action, next.and_then(check))).collect()
     }
@@ -551,9 +575,4 @@ fn forsake(state: &mut State, run: usize) {
         flying.awaited = false;
     }
     state.flying.sort_unstable();
-}
-impl World {
-    pub fn sizes(&self) -> String {
-        self.protocol.sizes()
-    }
 }
