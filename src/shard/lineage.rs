@@ -48,11 +48,15 @@ impl Lineage {
     /// Whether all of the shard is done: its row says so, or a child's row shows that somebody went
     /// on behind it (a finished parent's row may have been deleted: no reason to replay it).
     pub(super) fn is_finished(&self, shard: &str, rows: &impl Rows) -> bool {
-        let has_position = |id: &str| rows.row(id).is_some_and(|row| row.checkpoint.is_some());
-        if has_position(shard) {
-            return rows.row(shard).is_some_and(Row::is_finished);
+        if let Some(row) = rows.row(shard).filter(|row| row.checkpoint.is_some()) {
+            return row.is_finished();
         }
-        self.children.get(shard).is_some_and(|children| children.iter().any(|id| has_position(id)))
+        // Only what one of ours has written proves that: a foreign service begins children, and gives
+        // them a checkpoint, whether or not their parents are done.
+        let begun_by_ours = |id: &Arc<str>| {
+            rows.row(id).is_some_and(|row| row.checkpoint_at.is_some() || row.since.is_some())
+        };
+        self.children.get(shard).is_some_and(|children| children.iter().any(begun_by_ours))
     }
 
     /// Whether the shard may be read: each of its parents is finished, or past retention.
@@ -174,9 +178,17 @@ mod tests {
     #[test]
     fn a_deleted_row_of_a_finished_parent_is_no_reason_to_replay() {
         let lineage = diamond();
-        let rows = BTreeMap::from([("b", at("9"))]);
+        let ours = Row { checkpoint_at: Some(Timestamp::from_secs(1)), ..at("9") };
+        let rows = BTreeMap::from([("b", ours)]);
         assert!(lineage.is_finished("a", &rows));
         assert_eq!(may_begin(&lineage, &rows), "abc");
+    }
+
+    #[test]
+    fn a_child_that_a_foreign_service_has_begun_does_not_prove_its_parent_done() {
+        let rows = BTreeMap::from([("b", at("9"))]);
+        assert!(!diamond().is_finished("a", &rows));
+        assert_eq!(may_begin(&diamond(), &rows), "a");
     }
 
     #[test]

@@ -18,6 +18,8 @@ use leasehold::lease::{
 };
 use leasehold::time::Timestamp;
 
+use crate::explore::Map;
+
 /// One tick is 2.5 s: a lease lasts 4, the fence falls after 3, and a renewal is due after 1.
 const TICK_MS: i64 = 2_500;
 
@@ -120,15 +122,37 @@ pub struct Landing {
     pub release: bool,
 }
 
+/// A row as the model sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    pub owner: Option<usize>,
+    pub counter: Option<u64>,
+    pub mark: Mark,
+}
+
+impl Seen {
+    fn of(row: Option<&Row>) -> Self {
+        let Some(row) = row else { return Self { owner: None, counter: None, mark: 0 } };
+        let mark = match &row.checkpoint {
+            None => 0,
+            Some(Checkpoint::At(sequence)) => sequence.as_str().parse().unwrap(),
+            Some(Checkpoint::ShardEnd) => END,
+        };
+        let owner = (0..OWNERS.len()).find(|run| row.is_owned_by(&owner(*run)));
+        Self { owner, counter: row.counter, mark }
+    }
+}
+
 /// The protocol, and all that was ever said in it.
 pub struct Protocol {
     blind: Option<Blind>,
     rows: Pool<Option<Row>>,
+    seen: Vec<Seen>,
     leases: Pool<Lease>,
     attempts: Pool<Attempt>,
     calls: Vec<(Call, Step, Option<Id>)>,
-    call_ids: HashMap<Call, Id>,
-    landings: HashMap<(Id, Id), Landing>,
+    call_ids: Map<Call, Id>,
+    landings: Map<(Id, Id), Landing>,
 }
 
 impl Protocol {
@@ -136,35 +160,46 @@ impl Protocol {
         Self {
             blind,
             rows: Pool::new(),
+            seen: Vec::new(),
             leases: Pool::new(),
             attempts: Pool::new(),
             calls: Vec::new(),
-            call_ids: HashMap::new(),
-            landings: HashMap::new(),
+            call_ids: Map::default(),
+            landings: Map::default(),
         }
     }
 
     pub fn no_row(&mut self) -> Id {
-        self.rows.id(None)
+        self.row_id(None)
     }
 
-    pub fn row(&self, row: Id) -> Option<&Row> {
+    fn row(&self, row: Id) -> Option<&Row> {
         self.rows.get(row).as_ref()
     }
 
-    /// The row's checkpoint.
-    pub fn mark(&self, row: Id) -> Mark {
-        match self.row(row).and_then(|row| row.checkpoint.as_ref()) {
-            None => 0,
-            Some(Checkpoint::At(sequence)) => sequence.as_str().parse().unwrap(),
-            Some(Checkpoint::ShardEnd) => END,
+    /// Whether the row's lease has an owner and has not run out, by a clock that shows `now`.
+    pub fn is_live(&self, row: Id, now: i8) -> bool {
+        self.row(row).is_some_and(|row| row.is_live(timestamp(now)))
+    }
+
+    /// What the model asks of a row, again and again.
+    pub fn seen(&self, row: Id) -> Seen {
+        self.seen[row as usize]
+    }
+
+    fn row_id(&mut self, row: Option<Row>) -> Id {
+        let seen = Seen::of(row.as_ref());
+        let id = self.rows.id(row);
+        if self.seen.len() == id as usize {
+            self.seen.push(seen);
         }
+        id
     }
 
     /// Somebody removes the owner by hand, and leaves the counter as it is.
     pub fn robbed(&mut self, row: Id) -> Id {
         let row = self.row(row).cloned();
-        self.rows.id(row.map(|row| Row { owner: None, expiry: None, release: None, ..row }))
+        self.row_id(row.map(|row| Row { owner: None, expiry: None, release: None, ..row }))
     }
 
     /// A call begins, at `now` by its caller's clock.
@@ -243,7 +278,7 @@ impl Protocol {
         match result {
             Ok(Acquire::Taken(taken)) => Step::Taken {
                 lease: self.leases.id(taken.lease),
-                row: self.rows.id(Some(taken.row)),
+                row: self.row_id(Some(taken.row)),
             },
             Ok(Acquire::Held(_)) => Step::NotTaken,
             Err(error) => failure(&error),
@@ -277,7 +312,7 @@ impl Protocol {
         let reply = if applied {
             let mut new = found.unwrap_or_default();
             change.apply(&mut new);
-            Reply { applied, row: self.rows.id(Some(new)) }
+            Reply { applied, row: self.row_id(Some(new)) }
         } else {
             Reply { applied, row }
         };
@@ -290,7 +325,7 @@ impl Protocol {
     pub fn may_land(&self, attempt: Id, row: Id) -> bool {
         match &self.attempts.get(attempt).condition {
             Condition::Free { counter, .. } | Condition::Held { counter, .. } => {
-                self.row(row).and_then(|row| row.counter) == *counter
+                self.seen(row).counter == *counter
             }
             Condition::Unclaimed { .. } => true,
         }
@@ -313,13 +348,15 @@ impl Protocol {
     }
 }
 
-/// The owner id of a run.
-pub fn owner(run: usize) -> OwnerId {
-    ["A", "B", "C"][run].into()
+/// The names of the runs.
+pub const OWNERS: [&str; 3] = ["A", "B", "C"];
+
+fn owner(run: usize) -> OwnerId {
+    OWNERS[run].into()
 }
 
 /// A time in ticks, as it stands in the table.
-pub fn timestamp(ticks: i8) -> Timestamp {
+fn timestamp(ticks: i8) -> Timestamp {
     Timestamp::from_millis(1_800_000_000_000 + i64::from(ticks) * TICK_MS)
 }
 

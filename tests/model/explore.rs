@@ -2,7 +2,7 @@
 //! with one, and so on, the shorter ones first, and remembers how it got anywhere.
 
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// Something with states, and steps between them.
 pub trait Model {
@@ -45,7 +45,7 @@ pub fn explore<M: Model>(model: &mut M) -> Explored<M::Action> {
     let first = model.first();
     let mut nodes = vec![Node { print: fingerprint(&first), state: first, from: None }];
     // With how many faults each state was reached, at the least.
-    let mut reached = HashMap::from([(nodes[0].print, 0)]);
+    let mut reached = Map::from_iter([(nodes[0].print, 0)]);
     let mut waiting = vec![vec![0]];
     let mut faults = 0;
     while faults < waiting.len() {
@@ -88,8 +88,17 @@ fn history<S, A: Copy>(nodes: &[Node<S, A>], mut at: usize, last: A) -> Vec<A> {
     history
 }
 
-/// A plain hash, since most of the time goes into it (tests are not optimised).
-struct Print(u64);
+/// A plain hash: most of the time goes into hashing, and tests are not optimised.
+pub struct Print(u64);
+
+/// A map that hashes plainly.
+pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Print>>;
+
+impl Default for Print {
+    fn default() -> Self {
+        Self(0xA076_1D64_78BD_642F)
+    }
+}
 
 impl Print {
     fn mix(&mut self, value: u64) {
@@ -116,6 +125,10 @@ impl Hasher for Print {
         self.mix(value.into());
     }
 
+    fn write_u64(&mut self, value: u64) {
+        self.mix(value);
+    }
+
     fn write_usize(&mut self, value: usize) {
         self.mix(value as u64);
     }
@@ -130,7 +143,7 @@ impl Hasher for Print {
 }
 
 fn fingerprint(state: &impl Hash) -> u64 {
-    let mut hasher = Print(0xA076_1D64_78BD_642F);
+    let mut hasher = Print::default();
     state.hash(&mut hasher);
     hasher.finish()
 }

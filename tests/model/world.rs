@@ -13,13 +13,12 @@
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-use leasehold::lease::Row;
 use leasehold::rules::{Rule, break_rule};
 
-use crate::driven::{self, Blind, END, Id, Landing, Mark, Protocol, Reply, Step, What};
+use crate::driven::{Blind, END, Id, Landing, Mark, OWNERS, Protocol, Reply, Step, What};
 use crate::explore::Model;
 
-pub const RUNS: usize = 3;
+const RUNS: usize = OWNERS.len();
 
 /// The fence falls after this many ticks (7.5 s).
 const FENCE: i8 = 3;
@@ -133,7 +132,7 @@ pub enum Action {
 impl Action {
     /// The action in words.
     pub fn words(self) -> String {
-        let name = |run: usize| ["A", "B", "C"][run];
+        let name = |run: usize| OWNERS[run];
         let slowly = |slow: bool| if slow { ", which is on its way" } else { "" };
         match self {
             Self::Tick => "2.5 s pass".to_owned(),
@@ -187,7 +186,7 @@ impl World {
     }
 
     fn owned(&self, row: Id, run: usize) -> bool {
-        self.protocol.row(row).is_some_and(|row| row.is_owned_by(&driven::owner(run)))
+        self.protocol.seen(row).owner == Some(run)
     }
 
     /// `Held::until_fence`.
@@ -211,9 +210,9 @@ impl World {
 
     /// The planner takes what the look shows to be free, and not done.
     fn is_free(&self, state: &State, run: usize) -> bool {
-        let now = driven::timestamp(self.clock(state, run));
-        let free = |row: &Row| !row.is_finished() && !row.is_live(now);
-        self.protocol.row(state.row).is_none_or(free) || self.owned(state.row, run)
+        let done = self.protocol.seen(state.row).mark == END;
+        let live = self.protocol.is_live(state.row, self.clock(state, run));
+        !done && (!live || self.owned(state.row, run))
     }
 
     /// A run asks something of the protocol. Where that is slow, the write is on its way.
@@ -248,7 +247,7 @@ impl World {
                 let What::Acquire { seen, .. } = what else { unreachable!() };
                 let from = if self.holds(Rule::PositionFromReply) { row } else { seen };
                 (me.lease, me.renewed, me.sent) = (Some(lease), me.sent, 0);
-                me.position = self.protocol.mark(from);
+                me.position = self.protocol.seen(from).mark;
             }
             Step::NotTaken => (me.sent, me.robbed) = (0, false),
             Step::Kept { .. } if matches!(what, What::Release { .. }) => {
@@ -354,7 +353,7 @@ impl World {
     /// What must hold whenever a write is applied.
     fn check(&mut self, state: &State, by: usize, landing: Landing) -> Result<(), &'static str> {
         let (before, after) = (state.row, landing.reply.row);
-        let (old, new) = (self.protocol.mark(before), self.protocol.mark(after));
+        let (old, new) = (self.protocol.seen(before).mark, self.protocol.seen(after).mark);
         if old == END && new != END {
             return Err("shard-end-is-final");
         }
@@ -377,14 +376,14 @@ impl World {
     /// What the promises stand on. A rule that is off breaks its guard first, which says little.
     fn guards(&mut self, state: &State, by: usize, landing: Landing) -> Result<(), &'static str> {
         let (before, after) = (state.row, landing.reply.row);
-        let counter = |row: Id| self.protocol.row(row).and_then(|row| row.counter).unwrap_or(0);
+        let counter = |row: Id| self.protocol.seen(row).counter.unwrap_or(0);
         if counter(after) != counter(before) + 1 {
             return Err("counter-rises");
         }
         if !landing.take && !self.owned(before, by) {
             return Err("only-the-owner-writes");
         }
-        let former = (0..RUNS).find(|run| landing.take && *run != by && self.owned(before, *run));
+        let former = self.protocol.seen(before).owner.filter(|run| landing.take && *run != by);
         if let Some(former) = former.map(|run| state.runs[run]).filter(|run| run.lease.is_some()) {
             if self.until_fence(state, &former) > 0 {
                 return Err("fenced-before-taken");
@@ -544,7 +543,7 @@ impl Model for World {
                 steps.push((action(false), self.arrives(state.clone(), at, false)));
             }
         }
-        let owner = (0..RUNS).find(|run| self.owned(state.row, *run));
+        let owner = self.protocol.seen(state.row).owner;
         if let Some(owner) = owner.filter(|_| state.faults.0 < self.settings.faults) {
             let row = self.protocol.robbed(state.row);
             let faults = Faults(state.faults.0 + 1);
