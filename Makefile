@@ -30,11 +30,11 @@ demo: tools ## Run the function locally in overlapping invocations, kill one, an
 
 .PHONY: local
 local: ## Start local stand-ins for Kinesis and DynamoDB, with the stream `orders` and the table `leases`
-	$(CARGO) run --locked --release --example local -- $(LOCAL)
+	$(CARGO) run --locked --example local -- $(LOCAL)
 
 .PHONY: watch
 watch: tools ## Run the function against `make local` (in a second terminal), under cargo lambda watch
-	$(CARGO) lambda watch --release --bin shard-processor --ignore-changes --concurrency 8 \
+	$(CARGO) lambda watch --bin shard-processor --ignore-changes --concurrency 8 \
 		--invoke-address 127.0.0.1 --invoke-port $(WATCH_PORT) --env-file tools/local.env
 
 .PHONY: invoke

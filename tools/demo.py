@@ -181,7 +181,7 @@ def environment():
 def build():
     """Builds the function and the stand-ins; returns the path of the stand-ins."""
     say("building the function and the local stand-ins (the first time takes some minutes)")
-    cargo = ["cargo", "build", "--locked", "--release"]
+    cargo = ["cargo", "build", "--locked"]
     function = subprocess.run([*cargo, "--bin", FUNCTION], cwd=ROOT)
     local = subprocess.run([*cargo, "--example", "local", "--message-format", "json-render-diagnostics"],
                            cwd=ROOT, stdout=subprocess.PIPE)
@@ -208,7 +208,7 @@ def start_watch(children, options, port, concurrency):
                LEASEHOLD_RUN_MS=str(options.run * 1000))
     with (OUT / "function.log").open("ab") as log:
         watch = children.start(
-            ["cargo", "lambda", "watch", "--release", "--bin", FUNCTION, "--ignore-changes",
+            ["cargo", "lambda", "watch", "--bin", FUNCTION, "--ignore-changes",
              "--concurrency", str(concurrency), "--invoke-address", "127.0.0.1", "--invoke-port", str(port)],
             env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )
