@@ -123,7 +123,7 @@ pub struct Landing {
 }
 
 /// A row as the model sees it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub owner: Option<usize>,
     pub counter: Option<u64>,
@@ -132,7 +132,7 @@ pub struct Seen {
 
 impl Seen {
     fn of(row: Option<&Row>) -> Self {
-        let Some(row) = row else { return Self { owner: None, counter: None, mark: 0 } };
+        let Some(row) = row else { return Self::default() };
         let mark = match &row.checkpoint {
             None => 0,
             Some(Checkpoint::At(sequence)) => sequence.as_str().parse().unwrap(),
