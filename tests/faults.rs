@@ -189,7 +189,7 @@ async fn lost_replies_cost_no_lease_and_no_record() {
     let writes = AtomicUsize::new(0);
     scene.table.fail(move |_, _| {
         let nth = writes.fetch_add(1, Ordering::SeqCst);
-        if nth % 2 == 0 { Fate::LoseReply(Duration::from_millis(100)) } else { Fate::Pass }
+        if nth.is_multiple_of(2) { Fate::LoseReply(Duration::from_millis(100)) } else { Fate::Pass }
     });
     for index in 0..2 {
         scene.put(&scene.shard(index), 0..10);

@@ -435,7 +435,10 @@ impl World {
                     lose(state, run);
                 }
             });
-            steps.push((Action::Finishes(run), Ok(finishes)));
+            let stored =
+                self.owned(state.row, run) && self.protocol.seen(state.row).mark > me.position;
+            let next = if stored { Err("behind-the-checkpoint") } else { Ok(finishes) };
+            steps.push((Action::Finishes(run), next));
         }
         for slow in [false, true].into_iter().take(1 + usize::from(fault)) {
             if let Some(call) = me.call {
