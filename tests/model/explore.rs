@@ -20,8 +20,11 @@ pub trait Model {
     fn steps(
         &mut self,
         state: &Self::State,
-    ) -> Vec<(Self::Action, Result<Self::State, &'static str>)>;
+    ) -> Vec<(Self::Action, Step<Self::State>)>;
 }
+
+/// Where a step leads, or the invariant that it breaks.
+pub type Step<S> = Result<S, &'static str>;
 
 /// What an exploration came to.
 pub struct Explored<A> {
