@@ -17,10 +17,7 @@ pub trait Model {
     fn faults(&self, state: &Self::State) -> usize;
 
     /// Each step out of `state`: where it leads, or the invariant that it breaks.
-    fn steps(
-        &mut self,
-        state: &Self::State,
-    ) -> Vec<(Self::Action, Step<Self::State>)>;
+    fn steps(&mut self, state: &Self::State) -> Vec<(Self::Action, Step<Self::State>)>;
 }
 
 /// Where a step leads, or the invariant that it breaks.
