@@ -2,8 +2,8 @@
 //! crate's own protocol. The invariants and their names are those of `docs/protocol.md`.
 //!
 //! `cargo test --features test-util --test model -- --nocapture` prints what each exploration came to;
-//! for one that finds a broken invariant, the history that breaks it. `TICKS=7 FAULTS=2` (or as much
-//! as there is time and memory for; a million states a second and 300 MB, with `--release`) goes deeper.
+//! for one that finds a broken invariant, the history that breaks it. `TICKS=5 FAULTS=3` (8 million states;
+//! a minute or two with `--release`, and 3 GB) goes deeper.
 #![cfg(feature = "test-util")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic, as tests may")]
 
