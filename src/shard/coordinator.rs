@@ -11,7 +11,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::Context;
 use super::account::Account;
 use super::look::{Knowledge, look};
 use super::opening::{Trouble, open, persist};
@@ -19,8 +18,10 @@ use super::pace::Pace;
 use super::plan::{self, Candidate, Next, Ours, Plan, Situation, What};
 use super::start::begin;
 use super::worker::{Control, ShardReport, Worker};
+use super::{Backoff, Context};
+use crate::lease::Taken;
 use crate::lease::protocol::claim;
-use crate::lease::{Acquire, CLAIM_DURATION, Claim, OwnerId, Row, StoreError, Taken};
+use crate::lease::{Acquire, CLAIM_DURATION, Claim, OwnerId, Row, StoreError, StoreErrorKind};
 use crate::rules::{self, Rule};
 use crate::stream::SourceError;
 use crate::summary::{Outcome, Reason, ShardSummary};
@@ -30,6 +31,9 @@ use crate::time::{Moment, Timestamp};
 const TAKES: usize = 16;
 /// Listings come about this often, up to a tenth earlier.
 const LIST_INTERVAL: Duration = Duration::from_secs(60);
+/// A take that is throttled, and so was not applied, is tried again this often, with these waits.
+const TAKE_TRIES: u32 = 8;
+const TAKE_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(800));
 /// A take that failed is tried again after this long.
 const TAKE_AGAIN: Duration = Duration::from_secs(1);
 /// A shard that failed is taken again after this long: what was wrong may have been mended.
@@ -333,13 +337,23 @@ impl Coordinator {
         let seen = view.row().cloned();
         let context = self.context.clone();
         self.takes.spawn(async move {
-            let (sent, at) = (Moment::now(&*context.clock), context.store.now());
             let key = context.shard_key(&shard);
-            let release = context.releases_at();
-            let acquire = context.store.acquire(&key, &context.owner, seen.as_ref(), release);
-            let result = AssertUnwindSafe(acquire).catch_unwind().await;
-            let result = result.unwrap_or_else(|_| Err(panicked()));
-            TakeResult { shard, sent, at, result }
+            let mut backoff = Backoff::new(TAKE_RETRY.0, TAKE_RETRY.1);
+            let mut tries = 0;
+            loop {
+                let (sent, at) = (Moment::now(&*context.clock), context.store.now());
+                let release = context.releases_at();
+                let acquire = context.store.acquire(&key, &context.owner, seen.as_ref(), release);
+                let result = AssertUnwindSafe(acquire).catch_unwind().await;
+                let result = result.unwrap_or_else(|_| Err(panicked()));
+                tries += 1;
+                let throttled = |error: &StoreError| error.kind() == StoreErrorKind::Throttled;
+                let again = tries < TAKE_TRIES && !context.phases.stop.is_cancelled();
+                if !again || !result.as_ref().is_err_and(throttled) {
+                    return TakeResult { shard, sent, at, result };
+                }
+                sleep(backoff.next()).await;
+            }
         });
     }
 
@@ -468,5 +482,5 @@ impl Coordinator {
 
 fn panicked() -> StoreError {
     let text = "the store, or the source, panicked (see the log)";
-    StoreError::new(crate::lease::StoreErrorKind::Unavailable, text)
+    StoreError::new(StoreErrorKind::Unavailable, text)
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Backoff;
@@ -23,6 +23,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// The first and the longest wait between tries of one write.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(800));
+
+/// How often the fence is looked at between renewals.
+const FENCE_LOOK: Duration = Duration::from_millis(500);
 
 /// A claim that ends sooner than this is not worth an answer.
 const ABOUT_TO_END: Duration = Duration::from_millis(200);
@@ -89,12 +92,19 @@ impl Keeper {
     /// Keeps the lease until `orders` says otherwise (or is dropped), or it is lost.
     pub(super) async fn keep(mut self, mut orders: oneshot::Receiver<Order>) -> Ending {
         let order = loop {
+            // A suspended machine may have stopped the clock of the timers: the fence is looked at often.
             let due = self.held.renewed_at() + RENEWAL_INTERVAL;
+            let look = Instant::now() + FENCE_LOOK;
             tokio::select! {
                 biased;
                 order = &mut orders => break order.unwrap_or(Order::Abandon),
                 () = self.keep.notified() => self.lease.answer(Edit::Remove),
-                () = sleep_until(due) => self.carry_forward(),
+                () = sleep_until(look.min(due)) => {
+                    if look < due && !self.held.until_fence().is_zero() {
+                        continue;
+                    }
+                    self.carry_forward();
+                }
             }
             match self.renew(&mut orders).await {
                 Renewal::Applied => {}
