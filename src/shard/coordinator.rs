@@ -32,8 +32,8 @@ const TAKES: usize = 16;
 /// Listings come about this often, up to a tenth earlier.
 const LIST_INTERVAL: Duration = Duration::from_secs(60);
 /// A take that is throttled, and so was not applied, is tried again this often, with these waits.
-const TAKE_TRIES: u32 = 8;
-const TAKE_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(800));
+const TAKE_TRIES: u32 = 40;
+const TAKE_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(150));
 /// A take that failed is tried again after this long.
 const TAKE_AGAIN: Duration = Duration::from_secs(1);
 /// A shard that failed is taken again after this long: what was wrong may have been mended.

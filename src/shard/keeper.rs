@@ -21,8 +21,9 @@ use crate::time::{Moment, SharedClock};
 /// The longest that one write may take before it is tried again.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// The first and the longest wait between tries of one write.
-const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(800));
+/// The first and the longest wait between tries of one write. Short: where a table refuses seven writes
+/// of ten, some forty tries before the fence make a lost lease a matter of one in a million.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(150));
 
 /// How often the fence is looked at between renewals.
 const FENCE_LOOK: Duration = Duration::from_millis(500);
