@@ -160,6 +160,32 @@ async fn a_row_released_by_another_mid_batch_is_lost_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_row_deleted_mid_batch_is_lost_and_not_written_anew() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    scene.put(&shard, 0..10);
+    let (handler, called, calls) = stalling();
+    let broker = scene.broker().subscribe(Subscription::new(name()).start_at(HORIZON), handler);
+    let one = std::num::NonZeroUsize::MIN;
+    let run = broker.run(Run::lasting(secs(60)).max_shards(one));
+    let delete = async {
+        called.notified().await;
+        sleep(secs(1)).await;
+        scene.table.delete(&shard);
+        // Its next renewal is refused; only then may this run take the shard as one without a row.
+        sleep(secs(1)).await;
+        scene.table.row(&shard).await
+    };
+    let (result, meanwhile) = tokio::join!(run, delete);
+    let (_, summary) = failed(result);
+    assert_eq!(meanwhile, leasehold::lease::Row::default(), "nothing was written before");
+    assert_eq!((summary.lost, calls.load(Ordering::SeqCst)), (1, 2));
+    let takes =
+        scene.table.writes(&shard).iter().filter(|change| change.owner != Edit::Leave).count();
+    assert_eq!(takes, 3, "two takes and the last release");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_renewal_delayed_past_the_next_write_moves_no_checkpoint_back() {
     let scene = Scene::new(1);
     let shard = scene.shard(0);
@@ -417,6 +443,10 @@ impl Broken {
             }
             "panic" if call == "records" => panic!("the source panics"),
             "hang" if call == "describe" => std::future::pending().await,
+            "throttle" if call == "records" && self.0.calls().len() > 3 && fastrand::bool() => {
+                let text = "the shard's limit is exceeded";
+                Some(Err(SourceError::new(SourceErrorKind::Throttled, text)))
+            }
             _ => None,
         }
     }
@@ -483,6 +513,27 @@ async fn a_run_in_which_nothing_could_be_read_is_no_success_and_returns_in_time(
         assert!(began.elapsed() <= secs(30), "{broken}");
         assert!(error.contains(told), "{broken}: {error}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttled_reads_lose_nothing_and_are_counted() {
+    fastrand::seed(7);
+    let scene = Scene::new(2);
+    let feed = async {
+        for n in 0..40 {
+            scene.put(&scene.shard(n % 2), [n]);
+            sleep(secs(1)).await;
+        }
+    };
+    let source = Broken(scene.stream.clone(), "throttle");
+    let broker = leasehold::Broker::reading(source, scene.table.clone());
+    let broker = broker
+        .clock(scene.clock.clone())
+        .subscribe(Subscription::new(name()).start_at(HORIZON), scene.notes.handler());
+    let (summary, ()) = tokio::join!(broker.run(Run::lasting(secs(60))), feed);
+    let summary = summary.unwrap();
+    assert_eq!((summary.records, scene.notes.all().len()), (40, 40));
+    assert!(summary.throttled > 10, "{}", summary.throttled);
 }
 
 #[tokio::test(start_paused = true)]

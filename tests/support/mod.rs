@@ -98,6 +98,11 @@ impl Table {
         self.row(shard).await.checkpoint.map(|checkpoint| checkpoint.to_string())
     }
 
+    /// Deletes a shard's row, as somebody who does not keep to the protocol.
+    pub fn delete(&self, shard: &str) {
+        self.store.delete(&LeaseKey::shard(None, STREAM, shard));
+    }
+
     /// Writes a checkpoint, as a service that knows only the four attributes.
     pub async fn import(&self, shard: &str, checkpoint: &str) {
         let key = LeaseKey::shard(None, STREAM, shard);
