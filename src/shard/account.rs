@@ -3,9 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::coordinator::StreamReport;
 use super::worker::ShardReport;
 use crate::summary::{Outcome, Reason, ShardSummary};
+
+/// What became of a stream in a run.
+#[derive(Debug)]
+pub(crate) struct StreamReport {
+    pub(crate) reason: Reason,
+    pub(crate) shards: Vec<ShardSummary>,
+    /// What kept the whole stream from being read.
+    pub(crate) error: Option<String>,
+    /// How often a lease was lost.
+    pub(crate) lost: u64,
+    /// A handler call blocks its thread and cannot be cancelled.
+    pub(crate) stuck: bool,
+}
 
 /// The account of one stream in one run.
 #[derive(Debug)]

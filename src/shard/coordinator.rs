@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::account::Account;
+use super::account::{Account, StreamReport};
+use super::keeper::ClaimSeen;
 use super::look::{Knowledge, look};
 use super::opening::{Trouble, open, persist};
 use super::pace::Pace;
@@ -24,7 +25,7 @@ use crate::lease::protocol::claim;
 use crate::lease::{Acquire, CLAIM_DURATION, Claim, OwnerId, Row, StoreError, StoreErrorKind};
 use crate::rules::{self, Rule};
 use crate::stream::SourceError;
-use crate::summary::{Outcome, Reason, ShardSummary};
+use crate::summary::{Outcome, Reason};
 use crate::time::{Moment, Timestamp};
 
 /// Takes in flight at once.
@@ -41,19 +42,6 @@ const FAILED_AGAIN: Duration = Duration::from_secs(60);
 /// An owner that was seen within this time is taken to be alive when a claim is answered.
 const SEEN_LATELY: Duration = Duration::from_secs(12);
 
-/// What became of a stream in a run.
-#[derive(Debug)]
-pub(crate) struct StreamReport {
-    pub(crate) reason: Reason,
-    pub(crate) shards: Vec<ShardSummary>,
-    /// What kept the whole stream from being read.
-    pub(crate) error: Option<String>,
-    /// How often a lease was lost.
-    pub(crate) lost: u64,
-    /// A handler call blocks its thread and cannot be cancelled.
-    pub(crate) stuck: bool,
-}
-
 /// What a take came to.
 struct TakeResult {
     shard: Arc<str>,
@@ -67,13 +55,6 @@ struct ClaimResult {
     shard: Arc<str>,
     at: Timestamp,
     result: Result<(bool, Option<Row>), StoreError>,
-}
-
-/// A claim that an owner's renewal has shown it.
-#[derive(Debug)]
-pub(super) struct ClaimSeen {
-    pub(super) shard: Arc<str>,
-    pub(super) claim: Claim,
 }
 
 /// The coordinator of one stream.

@@ -12,7 +12,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Backoff;
-use super::coordinator::ClaimSeen;
 use super::held::Held;
 use crate::lease::{CLAIM_DURATION, Claim, Edit};
 use crate::lease::{FENCE_AFTER, Hold, Lease, LeaseStore, RENEWAL_INTERVAL, Row, StoreErrorKind};
@@ -61,6 +60,13 @@ pub(super) enum Order {
     HandBack,
     /// Let the lease run out: something may still be at work on the shard.
     Abandon,
+}
+
+/// A claim that an owner's renewal has shown it.
+#[derive(Debug)]
+pub(super) struct ClaimSeen {
+    pub(super) shard: Arc<str>,
+    pub(super) claim: Claim,
 }
 
 /// The keeper of one lease.

@@ -37,8 +37,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use account::StreamReport;
 pub(crate) use budget::Budget;
-pub(crate) use coordinator::{Coordinator, StreamReport};
+pub(crate) use coordinator::Coordinator;
 
 use crate::handler::Handler;
 use crate::lease::{LeaseKey, LeaseStore, OwnerId};

@@ -11,9 +11,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Context;
 use super::batcher::Batcher;
-use super::coordinator::ClaimSeen;
 use super::held::Held;
-use super::keeper::{Ending, Fate, Keeper, Order};
+use super::keeper::{ClaimSeen, Ending, Fate, Keeper, Order};
 use super::pace::Pace;
 use super::processor::{ProcessEnd, Processed, Processor};
 use super::reader::{Read, ReadEnd, Reader};
