@@ -115,12 +115,16 @@ async fn together(report: &mut Report) {
     report.at_most("1,000 shards: 125 for each of 8 runs at once, s", vec![shared], None, 8.0);
     report.fact("  ... shares after 40 s", &format!("{shares:?}"), "125 each", shared.is_finite());
     let (mut records, mut lost) = (0, 0);
-    let mut failed = 0;
+    let (mut failed, mut why) = (0, String::new());
     for run in runs {
         // What a failed run says is as long as its list of shards.
-        let Ok(summary) = run.await.expect("it ran") else {
-            failed += 1;
-            continue;
+        let summary = match run.await.expect("it ran") {
+            Ok(summary) => summary,
+            Err(error) => {
+                failed += 1;
+                why = error.message.chars().take(300).collect();
+                continue;
+            }
         };
         records += summary["records"].as_u64().unwrap_or(0);
         lost += summary["lost"].as_u64().unwrap_or(0);
@@ -128,5 +132,13 @@ async fn together(report: &mut Report) {
     let holds = records == 5_000 && lost == 0 && failed == 0;
     let found = format!("{records}, {lost}, {failed}");
     report.fact("  ... records, leases lost, runs failed", &found, "5000, 0, 0", holds);
+    if failed > 0 {
+        eprintln!("{why}");
+    }
+    let counts = world.dynamo_proxy.counts();
+    let of = |operation: &str| counts.get(operation).copied().unwrap_or(0);
+    let found =
+        format!("{} reads, {} writes", of("BatchGetItem") + of("GetItem"), of("UpdateItem"));
+    report.fact("  ... calls of all 8 in 60 s", &found, "", true);
     memory(report, "  ... peak memory of each, MiB", &functions);
 }
