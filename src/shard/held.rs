@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::watermark::Watermark;
-use crate::lease::{FENCE_AFTER, Standing};
+use super::budget::Reservation;
+use super::watermark::{Mark, Reached, Watermark};
+use crate::lease::{Attempts, FENCE_AFTER, Standing};
 use crate::record::Record;
 use crate::rules::{self, Rule};
 use crate::time::{Moment, SharedClock};
@@ -84,9 +85,29 @@ impl Held {
         FENCE_AFTER.saturating_sub(renewed.elapsed(&*self.clock))
     }
 
-    /// All records up to and including `record` are done.
-    pub(super) fn done(&self, record: &Record) {
-        self.state().watermark.rise_to(record);
+    /// These items are done.
+    pub(super) fn done(&self, marks: &[Mark], records: &[Record]) {
+        self.state().watermark.done(marks.iter().copied().zip(records));
+    }
+
+    /// The reader has got here.
+    pub(super) fn reached(&self, reached: Reached) {
+        self.state().watermark.reached(reached);
+    }
+
+    /// Keeps the memory of a page until all items below `end` are done.
+    pub(super) fn keep(&self, end: u64, reservation: Reservation) {
+        self.state().watermark.keep(end, reservation);
+    }
+
+    /// The failed tries of what begins with the item of this number.
+    pub(super) fn attempts(&self, index: u64) -> Attempts {
+        self.state().watermark.attempts(index)
+    }
+
+    /// Sets the failed tries of what begins with the item of this number.
+    pub(super) fn tried(&self, index: u64, attempts: Attempts) {
+        self.state().watermark.tried(index, attempts);
     }
 
     /// The shard is closed and everything in it is done.
@@ -96,7 +117,7 @@ impl Held {
 
     /// How far the shard is done.
     pub(super) fn standing(&self) -> Standing {
-        self.state().watermark.standing().clone()
+        self.state().watermark.standing()
     }
 }
 

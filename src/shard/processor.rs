@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::batcher::Batcher;
 use super::held::Held;
+use super::watermark::{Item, Mark};
 use super::{Backoff, Context};
 use crate::handler::{Batch, BatchParts, Handled};
 use crate::record::Record;
@@ -80,12 +81,10 @@ impl Processor {
     }
 
     /// Handles one batch until it is done: what is left of it is tried again, with backoff.
-    async fn work_off(
-        &mut self,
-        mut batch: Vec<Record>,
-        records: &mut u64,
-    ) -> Result<(), ProcessEnd> {
+    async fn work_off(&mut self, batch: Vec<Item>, records: &mut u64) -> Result<(), ProcessEnd> {
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+        let (mut marks, mut batch): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|item| (item.mark, item.record)).unzip();
         loop {
             if !self.held.may_work() {
                 return Err(self.unwanted());
@@ -96,7 +95,7 @@ impl Processor {
             let call = self.batch_of(batch);
             let began = Instant::now();
             let (called, done) = self.call(&call).await;
-            self.count(&call[..done], records);
+            self.count(&marks[..done], &call[..done], records);
             let left = &call[done..];
             let problem = match called {
                 Called::Done => return Ok(()),
@@ -113,6 +112,7 @@ impl Processor {
             }
             self.wait(backoff.next(), problem).await?;
             batch = left.to_vec();
+            marks.drain(..done);
         }
     }
 
@@ -160,14 +160,12 @@ impl Processor {
     }
 
     /// Raises the watermark over `done` and counts it; a lease that was lost meanwhile is not written.
-    fn count(&mut self, done: &[Record], records: &mut u64) {
-        let Some(last) = done.last() else { return };
-        self.held.done(last);
+    fn count(&mut self, marks: &[Mark], done: &[Record], records: &mut u64) {
+        self.held.done(marks, done);
         *records += done.len() as u64;
         self.context.counters.records.add(done.len() as u64);
         let bytes = done.iter().map(|record| record.data.len() as u64).sum();
         self.context.counters.bytes.add(bytes);
-        self.batcher.worked_off(done.len());
     }
 
     async fn wait(&self, time: Duration, problem: String) -> Result<(), ProcessEnd> {

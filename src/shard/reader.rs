@@ -7,11 +7,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::budget::{LARGEST_PAGE, Reservation};
+use super::budget::LARGEST_PAGE;
 use super::held::Held;
 use super::pace::{Pace, PageFacts};
 use super::start::Beginning;
+use super::watermark::{Item, Mark, Reached};
 use super::{Backoff, Context};
+use crate::lease::IssuedIterator;
 use crate::record::{Record, SequenceNumber};
 use crate::stream::{Page, SourceError, SourceErrorKind, Start};
 use crate::time::Timestamp;
@@ -22,12 +24,11 @@ const MOST_RECORDS: u32 = 10_000;
 /// The first and the longest wait between tries of a call that was throttled or got no answer.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
 
-/// Records that were read, and the memory that they take.
+/// Records that were read and are to be handled, in order.
 #[derive(Debug)]
 pub(super) struct Records {
-    pub(super) records: Vec<Record>,
+    pub(super) items: Vec<Item>,
     pub(super) behind_ms: Option<u64>,
-    pub(super) reservation: Reservation,
 }
 
 /// Why a reader ended.
@@ -69,6 +70,8 @@ struct Place {
     start: Start,
     not_before: Option<Timestamp>,
     last: Option<SequenceNumber>,
+    /// The number of the next item.
+    index: u64,
     /// Payload bytes of the last page: what the next one is expected to take.
     expected: usize,
     behind_ms: Option<u64>,
@@ -93,6 +96,7 @@ impl Reader {
             start: beginning.start,
             not_before: beginning.not_before,
             last,
+            index: 0,
             expected: LARGEST_PAGE,
             behind_ms: None,
             called: Instant::now(),
@@ -173,12 +177,20 @@ impl Reader {
         place.behind_ms = behind_ms;
         let read_to = records.last().map(|record| record.sequence.clone());
         drop_unwanted(&mut records, place);
-        if !records.is_empty() {
-            reservation.settle(records.iter().map(Record::size).sum());
-            slot.send(Records { records, behind_ms, reservation });
+        let size = records.iter().map(Record::size).sum();
+        let items = number(records, &mut place.index);
+        if !items.is_empty() {
+            reservation.settle(size);
+            self.held.keep(place.index, reservation);
+            slot.send(Records { items, behind_ms });
         }
         place.last = read_to.or_else(|| place.last.take());
         place.iterator = next;
+        if let Some(iterator) = place.iterator.clone() {
+            let iterator = IssuedIterator { iterator, at: self.context.store.now() };
+            let empty = facts.records == 0 && behind_ms == Some(0);
+            self.held.reached(Reached { index: place.index, iterator, empty });
+        }
         Ok(facts)
     }
 
@@ -206,6 +218,16 @@ impl Reader {
             SourceErrorKind::Shard | SourceErrorKind::Stream => Err(error),
         }
     }
+}
+
+/// Numbers what is to be handled.
+fn number(records: Vec<Record>, next: &mut u64) -> Vec<Item> {
+    let numbered = records.into_iter().map(|record| {
+        let mark = Mark { index: *next, last: true };
+        *next += 1;
+        Item { mark, record }
+    });
+    numbered.collect()
 }
 
 /// Drops what is at or before the position, and what arrived before the time asked for, whatever the

@@ -109,7 +109,7 @@ impl Worker {
             context.clock.clone(),
             self.sent,
             &context.phases.cancel,
-            Watermark::opened(since),
+            Watermark::opened(since, self.taken.row.progress()),
         ));
         let (order, orders) = oneshot::channel();
         let keeper = Keeper {
