@@ -1,17 +1,21 @@
 //! The broker: a lease store, the streams that are read through it, and runs.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::destination::Destination;
 use crate::error::Error;
 use crate::handler::Handler;
 use crate::lease::{LeaseStore, Metered, OwnerId};
 use crate::position::Position;
 use crate::run::{Ends, Run};
-use crate::shard::{Budget, Context, Coordinator, Phases, ReadSettings, RunSettings, StreamReport};
+use crate::shard::{
+    Budget, Context, Coordinator, FailurePolicy, Phases, ReadSettings, RunSettings, StreamReport,
+};
 use crate::stream::{Source, StreamName};
 use crate::summary::{Counters, Outcome, Reason, Summary};
 use crate::time::{Moment, SharedClock, SystemClock};
@@ -39,6 +43,8 @@ impl Subscription {
             batch_size: 100,
             batching_window: Duration::ZERO,
             poll: Duration::from_secs(1),
+            lanes: NonZeroUsize::MIN,
+            failure: FailurePolicy::default(),
         };
         Self { stream, read }
     }
@@ -65,6 +71,44 @@ impl Subscription {
     /// (`MaximumBatchingWindowInSeconds`); zero, the default: not at all.
     pub fn batching_window(mut self, window: Duration) -> Self {
         self.read.batching_window = window;
+        self
+    }
+
+    /// How many batches of a shard are handled at once (`ParallelizationFactor`); 1 by default.
+    ///
+    /// Records of one partition key stay in order; records without one have no order then. The
+    /// checkpoint is behind the oldest record that is not done.
+    pub fn parallelization_factor(mut self, batches: NonZeroUsize) -> Self {
+        self.read.lanes = batches;
+        self
+    }
+
+    /// Gives a batch up after its first try and so many more (`MaximumRetryAttempts`), counted over
+    /// all runs; by default it is tried for ever, and its shard waits. Needs
+    /// [`Subscription::on_failure`].
+    pub fn maximum_retry_attempts(mut self, retries: u32) -> Self {
+        self.read.failure.retries = Some(retries);
+        self
+    }
+
+    /// Gives records up that are older than this, untried too (`MaximumRecordAgeInSeconds`); by
+    /// default none is. Needs [`Subscription::on_failure`].
+    pub fn maximum_record_age(mut self, age: Duration) -> Self {
+        self.read.failure.age = Some(age);
+        self
+    }
+
+    /// Splits a batch that fails in two, and so on until the record is found that it fails on
+    /// (`BisectBatchOnFunctionError`). This uses up no tries.
+    pub fn bisect_batch_on_error(mut self, bisect: bool) -> Self {
+        self.read.failure.bisect = bisect;
+        self
+    }
+
+    /// Where batches go that are given up: they are written there before the checkpoint passes them.
+    /// [`Discard`](crate::Discard) keeps nothing.
+    pub fn on_failure(mut self, destination: impl Destination) -> Self {
+        self.read.failure.destination = Some(Arc::new(destination));
         self
     }
 
@@ -158,6 +202,13 @@ impl Broker {
     pub async fn run(&self, run: Run) -> Result<Summary, Error> {
         if let Some(stream) = &self.duplicate {
             return Err(Error::DuplicateSubscription(stream.to_string()));
+        }
+        let drops = |(subscription, _): &&(Subscription, _)| {
+            let failure = &subscription.read.failure;
+            failure.has_limits() && failure.destination.is_none()
+        };
+        if let Some((subscription, _)) = self.subscriptions.iter().find(drops) {
+            return Err(Error::NoDestination(subscription.stream.to_string()));
         }
         let began = Moment::now(&*self.clock);
         let ends = run.ends();
@@ -300,6 +351,7 @@ fn summarise(
         records: counters.records.get(),
         bytes: counters.bytes.get(),
         failed_records: counters.failed_records.get(),
+        given_up: counters.given_up.get(),
         lease_writes: counters.lease_writes.get(),
         lease_reads: counters.lease_reads.get(),
         throttled: counters.throttled.get(),

@@ -74,6 +74,7 @@
 mod aws;
 mod broker;
 pub mod config;
+pub mod destination;
 mod error;
 pub mod handler;
 #[cfg(feature = "dynamodb-lease")]
@@ -92,6 +93,7 @@ mod summary;
 pub mod time;
 
 pub use broker::{Broker, Subscription};
+pub use destination::{Destination, Discard};
 pub use error::Error;
 pub use handler::{Batch, Handled, Handler, HandlerError, each};
 #[cfg(feature = "dynamodb-lease")]

@@ -24,6 +24,7 @@ pub(crate) struct Counters {
     pub(crate) records: Counter,
     pub(crate) bytes: Counter,
     pub(crate) failed_records: Counter,
+    pub(crate) given_up: Counter,
     pub(crate) lease_writes: Counter,
     pub(crate) lease_reads: Counter,
     pub(crate) throttled: Counter,
@@ -123,6 +124,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Records that a handler failed on, counted once per try.
     pub failed_records: u64,
+    /// Records that were given up, and went to the on-failure destination.
+    pub given_up: u64,
     /// Conditional writes to the lease table, tries included.
     pub lease_writes: u64,
     /// Rows read from the lease table.

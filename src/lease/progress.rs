@@ -47,7 +47,8 @@ pub struct IssuedIterator {
 pub struct Attempts {
     /// How many tries have failed.
     pub tries: u32,
-    /// How many records the next batch may have, if a failed one was bisected.
+    /// How many records these were tries of; or, where a failed batch was bisected, how many the next
+    /// one has.
     pub size: Option<u32>,
 }
 

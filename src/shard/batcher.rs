@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::reader::Records;
+use super::lanes::Records;
 use super::watermark::Item;
 
 /// The records of one shard that wait to be handled, in order.
 pub(super) struct Batcher {
-    pages: mpsc::Receiver<Records>,
+    pages: mpsc::UnboundedReceiver<Records>,
     waiting: VecDeque<Item>,
     /// When the oldest record that waits came in.
     oldest: Option<Instant>,
@@ -26,7 +26,7 @@ impl Batcher {
     /// for more (`BatchSize` and `MaximumBatchingWindowInSeconds` of the event source mapping), but not
     /// beyond `flush_at`: a run that is about to stop would never see it.
     pub(super) fn new(
-        pages: mpsc::Receiver<Records>,
+        pages: mpsc::UnboundedReceiver<Records>,
         size: usize,
         window: Duration,
         flush_at: Option<Instant>,
@@ -71,7 +71,11 @@ impl Batcher {
         if self.waiting.is_empty() {
             return None;
         }
-        let count = self.size.min(self.waiting.len());
+        let mut count = self.size.min(self.waiting.len());
+        // What cannot be handled is a batch of its own.
+        if let Some(broken) = self.waiting.range(..count).position(|item| item.broken.is_some()) {
+            count = broken.max(1);
+        }
         let batch = self.waiting.drain(..count).collect();
         self.oldest = (!self.waiting.is_empty()).then(Instant::now);
         Some(batch)
@@ -100,6 +104,7 @@ mod tests {
                 data: Default::default(),
                 arrived_at: None,
             },
+            broken: None,
         };
         Records { items: (from..from + count).map(item).collect(), behind_ms: Some(0) }
     }
@@ -110,9 +115,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_a_window_a_page_is_cut_and_its_rest_goes_at_once() {
-        let (sender, pages) = mpsc::channel(4);
+        let (sender, pages) = mpsc::unbounded_channel();
         let mut batcher = Batcher::new(pages, 4, Duration::ZERO, None);
-        sender.send(page(0, 10)).await.unwrap();
+        sender.send(page(0, 10)).unwrap();
         for expected in [4, 4, 2] {
             assert_eq!(lengths(batcher.next().await), Some(expected));
         }
@@ -122,10 +127,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_batch_that_is_not_full_waits_for_the_window() {
-        let (sender, pages) = mpsc::channel(4);
+        let (sender, pages) = mpsc::unbounded_channel();
         let mut batcher = Batcher::new(pages, 10, Duration::from_secs(5), None);
-        sender.send(page(0, 3)).await.unwrap();
-        sender.send(page(3, 3)).await.unwrap();
+        sender.send(page(0, 3)).unwrap();
+        sender.send(page(3, 3)).unwrap();
         let began = Instant::now();
         assert_eq!(lengths(batcher.next().await), Some(6));
         assert_eq!(began.elapsed(), Duration::from_secs(5));
@@ -133,9 +138,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_the_reader_ends_the_wait() {
-        let (sender, pages) = mpsc::channel(4);
+        let (sender, pages) = mpsc::unbounded_channel();
         let mut batcher = Batcher::new(pages, 10, Duration::from_secs(300), None);
-        sender.send(page(0, 3)).await.unwrap();
+        sender.send(page(0, 3)).unwrap();
         drop(sender);
         assert_eq!(lengths(batcher.next().await), Some(3));
         assert_eq!(lengths(batcher.next().await), None);

@@ -3,11 +3,11 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::budget::Reservation;
-use super::watermark::{Mark, Reached, Watermark};
+use super::watermark::{Mark, PageHold, Reached, Watermark};
 use crate::lease::{Attempts, FENCE_AFTER, Standing};
 use crate::record::Record;
 use crate::rules::{self, Rule};
@@ -18,6 +18,10 @@ pub(super) struct Held {
     clock: SharedClock,
     wanted: CancellationToken,
     state: Mutex<State>,
+    /// Tells the keeper that a write is asked for before the next renewal is due.
+    write_now: Notify,
+    /// The newest of these asked-for writes that was applied.
+    stored: watch::Sender<u64>,
 }
 
 struct State {
@@ -25,6 +29,8 @@ struct State {
     renewed: Moment,
     lost: bool,
     watermark: Watermark,
+    /// How many writes were asked for.
+    asked: u64,
 }
 
 impl Held {
@@ -35,8 +41,14 @@ impl Held {
         cancel: &CancellationToken,
         watermark: Watermark,
     ) -> Self {
-        let state = State { renewed: taken, lost: false, watermark };
-        Self { clock, wanted: cancel.child_token(), state: Mutex::new(state) }
+        let state = State { renewed: taken, lost: false, watermark, asked: 0 };
+        Self {
+            clock,
+            wanted: cancel.child_token(),
+            state: Mutex::new(state),
+            write_now: Notify::new(),
+            stored: watch::Sender::new(0),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -95,9 +107,9 @@ impl Held {
         self.state().watermark.reached(reached);
     }
 
-    /// Keeps the memory of a page until all items below `end` are done.
-    pub(super) fn keep(&self, end: u64, reservation: Reservation) {
-        self.state().watermark.keep(end, reservation);
+    /// Keeps the memory and the place of a page until all items below `end` are done.
+    pub(super) fn keep(&self, end: u64, page: PageHold) {
+        self.state().watermark.keep(end, page);
     }
 
     /// The failed tries of what begins with the item of this number.
@@ -115,9 +127,32 @@ impl Held {
         self.state().watermark.finish();
     }
 
-    /// How far the shard is done.
-    pub(super) fn standing(&self) -> Standing {
-        self.state().watermark.standing()
+    /// How far the shard is done, and how many of the writes that were asked for this answers.
+    pub(super) fn standing(&self) -> (Standing, u64) {
+        let state = self.state();
+        (state.watermark.standing(), state.asked)
+    }
+
+    /// Has the standing stored now, and waits until it is.
+    pub(super) async fn stored(&self) {
+        let asked = {
+            let mut state = self.state();
+            state.asked += 1;
+            state.asked
+        };
+        self.write_now.notify_one();
+        // Never closed: the sender is here.
+        let _ = self.stored.subscribe().wait_for(|stored| *stored >= asked).await;
+    }
+
+    /// Waits until a write is asked for.
+    pub(super) async fn write_asked(&self) {
+        self.write_now.notified().await;
+    }
+
+    /// A write was applied that answers so many of those that were asked for.
+    pub(super) fn wrote(&self, asked: u64) {
+        self.stored.send_replace(asked);
     }
 }
 

@@ -16,9 +16,12 @@
 mod account;
 mod batcher;
 mod budget;
+mod call;
 mod coordinator;
+mod failure;
 mod held;
 mod keeper;
+mod lanes;
 mod lineage;
 mod look;
 mod opening;
@@ -40,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use account::StreamReport;
 pub(crate) use budget::Budget;
 pub(crate) use coordinator::Coordinator;
+pub(crate) use failure::FailurePolicy;
 
 use crate::handler::Handler;
 use crate::lease::{LeaseKey, LeaseStore, OwnerId};
@@ -78,6 +82,9 @@ pub(crate) struct ReadSettings {
     pub(crate) batch_size: usize,
     pub(crate) batching_window: Duration,
     pub(crate) poll: Duration,
+    /// How many batches of one shard are handled at once.
+    pub(crate) lanes: NonZeroUsize,
+    pub(crate) failure: FailurePolicy,
 }
 
 /// How one run behaves.

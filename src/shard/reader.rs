@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::budget::LARGEST_PAGE;
 use super::held::Held;
+use super::lanes::Lanes;
 use super::pace::{Pace, PageFacts};
 use super::start::Beginning;
 use super::watermark::{Item, Mark, Reached};
@@ -23,13 +23,6 @@ const MOST_RECORDS: u32 = 10_000;
 
 /// The first and the longest wait between tries of a call that was throttled or got no answer.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
-
-/// Records that were read and are to be handled, in order.
-#[derive(Debug)]
-pub(super) struct Records {
-    pub(super) items: Vec<Item>,
-    pub(super) behind_ms: Option<u64>,
-}
 
 /// Why a reader ended.
 #[derive(Debug)]
@@ -61,7 +54,7 @@ pub(super) struct Reader {
     pub(super) shard: Arc<str>,
     /// Ends the reading of this shard.
     pub(super) stop: CancellationToken,
-    pub(super) pages: mpsc::Sender<Records>,
+    pub(super) lanes: Lanes,
 }
 
 /// Where a reader stands.
@@ -159,11 +152,7 @@ impl Reader {
 
     /// Fetches a page and passes it on.
     async fn next_page(&self, place: &mut Place) -> Result<PageFacts, SourceError> {
-        // A page is fetched only when there is a place for it: one is worked off, one is read ahead.
-        let Ok(slot) = self.pages.reserve().await else {
-            // The processor is gone only when the shard is no longer wanted, which ends this too.
-            return std::future::pending().await;
-        };
+        let slot = self.lanes.place().await;
         let mut reservation = self.context.budget.reserve(place.expected).await;
         place.called = Instant::now();
         let iterator = place.iterator.as_deref().unwrap_or_default();
@@ -181,8 +170,8 @@ impl Reader {
         let items = number(records, &mut place.index);
         if !items.is_empty() {
             reservation.settle(size);
-            self.held.keep(place.index, reservation);
-            slot.send(Records { items, behind_ms });
+            self.held.keep(place.index, (reservation, slot));
+            self.lanes.send(items, behind_ms);
         }
         place.last = read_to.or_else(|| place.last.take());
         place.iterator = next;
@@ -225,7 +214,7 @@ fn number(records: Vec<Record>, next: &mut u64) -> Vec<Item> {
     let numbered = records.into_iter().map(|record| {
         let mark = Mark { index: *next, last: true };
         *next += 1;
-        Item { mark, record }
+        Item { mark, record, broken: None }
     });
     numbered.collect()
 }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::budget::Reservation;
+use super::lanes::Place;
 use crate::lease::{Attempts, Checkpoint, IssuedIterator, Partial, Progress, Resume, Standing};
 use crate::record::{Record, SequenceNumber};
 use crate::time::Timestamp;
@@ -15,6 +16,8 @@ use crate::time::Timestamp;
 pub(super) struct Item {
     pub(super) mark: Mark,
     pub(super) record: Record,
+    /// Why it cannot be handed on.
+    pub(super) broken: Option<Box<str>>,
 }
 
 /// Where an item stands.
@@ -25,6 +28,9 @@ pub(super) struct Mark {
     /// Whether its record is done with it: all but the last user records of an aggregate are not.
     pub(super) last: bool,
 }
+
+/// The memory and the place that a page takes.
+pub(super) type PageHold = (Reservation, Place);
 
 /// How far a reader has got.
 #[derive(Clone, Debug)]
@@ -52,8 +58,8 @@ pub(super) struct Watermark {
     above: BTreeMap<u64, Done>,
     /// Failed tries, by the number of the first item of what failed.
     attempts: BTreeMap<u64, Attempts>,
-    /// The memory of pages that are not done with, by the number behind their last item.
-    pages: VecDeque<(u64, Reservation)>,
+    /// Pages that are not done with, by the number behind their last item.
+    pages: VecDeque<(u64, PageHold)>,
     /// How far the reader is ahead.
     reached: Option<Reached>,
 }
@@ -166,10 +172,10 @@ impl Watermark {
         }
     }
 
-    /// Keeps the memory of a page until all items below `end` are done.
-    pub(super) fn keep(&mut self, end: u64, reservation: Reservation) {
+    /// Keeps the memory and the place of a page until all items below `end` are done.
+    pub(super) fn keep(&mut self, end: u64, page: PageHold) {
         if end > self.next {
-            self.pages.push_back((end, reservation));
+            self.pages.push_back((end, page));
         }
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::JoinError;
-use tokio::time::timeout;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -13,6 +13,7 @@ use super::Context;
 use super::batcher::Batcher;
 use super::held::Held;
 use super::keeper::{ClaimSeen, Ending, Fate, Keeper, Order};
+use super::lanes::Lanes;
 use super::pace::Pace;
 use super::processor::{ProcessEnd, Processed, Processor};
 use super::reader::{Read, ReadEnd, Reader};
@@ -132,28 +133,32 @@ impl Worker {
             return report(self.shard, from, Done::default(), ending);
         };
 
-        // One page is worked off, one is read ahead.
-        let (sender, pages) = mpsc::channel(1);
+        // A lane that ends before its time ends the others, and the reading.
+        let stop = self.control.stop.child_token();
+        let (lanes, ends) = Lanes::new(context.read.lanes);
         let (size, window) = (context.read.batch_size, context.read.batching_window);
-        let batcher = Batcher::new(pages, size, window, context.run.flush_at());
-        let processor = Processor {
+        let processor = |pages| Processor {
             context: context.clone(),
             held: held.clone(),
             shard: self.shard.clone(),
-            stream_arn: self.stream_arn,
-            stop: self.control.stop.clone(),
-            batcher,
+            stream_arn: self.stream_arn.clone(),
+            stop: stop.clone(),
+            batcher: Batcher::new(pages, size, window, context.run.flush_at()),
+            is_suspect: self.taken.had_expired,
+            records: 0,
         };
-        let processor = AbortOnDropHandle::new(tokio::spawn(processor.process()));
+        // Dropped with the worker, the set takes its tasks with it.
+        let processors: JoinSet<_> =
+            ends.into_iter().map(|pages| processor(pages).process()).collect();
         let reader = Reader {
             context: context.clone(),
             pace: self.pace,
             held: held.clone(),
             shard: self.shard.clone(),
-            stop: self.control.stop,
-            pages: sender,
+            stop: stop.clone(),
+            lanes,
         };
-        let done = run(&context, reader, beginning, processor).await;
+        let done = run(&context, reader, beginning, processors, stop).await;
         if done.finished() && !held.is_lost() {
             held.finish();
         }
@@ -211,42 +216,58 @@ impl Done {
     }
 }
 
-/// Runs the reader and the processor to their ends.
+/// Runs the reader and the processors to their ends.
 async fn run(
     context: &Context,
     reader: Reader,
     beginning: Beginning,
-    mut processor: AbortOnDropHandle<Processed>,
+    processors: JoinSet<Processed>,
+    stop: CancellationToken,
 ) -> Done {
-    // A processor that ends first (its handler was given up, say) ends the reading too.
-    let (read, joined) = tokio::select! {
-        read = reader.read(beginning) => (Some(read), None),
-        joined = &mut processor => (None, Some(joined)),
-    };
-    let joined = match joined {
-        Some(joined) => Some(joined),
-        None => tokio::select! {
+    let mut all = Some(Processed { end: ProcessEnd::Drained, records: 0 });
+    let mut reading = std::pin::pin!(reader.read(beginning));
+    let mut read = None;
+    let mut processors = processors;
+    let end = &context.phases.end;
+    let mut last_call = None;
+    while read.is_none() || !processors.is_empty() {
+        tokio::select! {
             biased;
-            joined = &mut processor => Some(joined),
-            () = context.phases.end.cancelled() => join_at_last(&mut processor).await,
-        },
-    };
-    let processed = joined.map(|joined| {
-        joined.unwrap_or_else(|error| Processed {
-            end: ProcessEnd::Failed(format!("the processor of the shard ended early: {error}")),
-            records: 0,
-        })
-    });
-    Done { read, processed }
+            Some(joined) = processors.join_next() => {
+                let one = joined.unwrap_or_else(|error| Processed {
+                    end: ProcessEnd::Failed(format!("a processor of the shard ended early: {error}")),
+                    records: 0,
+                });
+                // It is of no use to read what nobody handles.
+                if one.end != ProcessEnd::Drained {
+                    stop.cancel();
+                }
+                all = all.map(|all| Processed {
+                    end: all.end.max(one.end),
+                    records: all.records + one.records,
+                });
+            }
+            done = &mut reading, if read.is_none() => read = Some(done),
+            () = end.cancelled(), if last_call.is_none() => {
+                processors.abort_all();
+                last_call = Some(Instant::now() + LAST_JOIN);
+            }
+            // One that cannot be cancelled blocks its thread.
+            () = at(last_call) => {
+                processors.detach_all();
+                all = None;
+                last_call = Some(Instant::now() + LAST_JOIN);
+            }
+        }
+    }
+    Done { read, processed: all }
 }
 
-/// Cancels a processor that has not ended by the run's end. One that cannot be cancelled blocks its
-/// thread.
-async fn join_at_last(
-    processor: &mut AbortOnDropHandle<Processed>,
-) -> Option<Result<Processed, JoinError>> {
-    processor.abort();
-    timeout(LAST_JOIN, processor).await.ok()
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn hand_back(
