@@ -129,9 +129,14 @@ impl IntoHandled for Handled {
     }
 }
 
-impl<T: IntoHandled, E: std::fmt::Display> IntoHandled for Result<T, E> {
+impl<T: IntoHandled, E: std::fmt::Display + 'static> IntoHandled for Result<T, E> {
     fn into_handled(self) -> Result<Handled, HandlerError> {
-        self.map_err(|error| HandlerError::new(error.to_string()))?.into_handled()
+        // An error of ours keeps what it means; of any other only the text is known.
+        let kept = |error: E| {
+            let ours = (&error as &dyn std::any::Any).downcast_ref::<HandlerError>().cloned();
+            ours.unwrap_or_else(|| HandlerError::new(error.to_string()))
+        };
+        self.map_err(kept)?.into_handled()
     }
 }
 
