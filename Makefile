@@ -80,6 +80,20 @@ simulate: ## Replay a simulated history (SEED=17), or play a range of them (FROM
 chaos: ## Kill, freeze and cut off the release binary for CHAOS_SECONDS (300); CHAOS_SEED repeats a history
 	CHAOS_SECONDS=$${CHAOS_SECONDS:-300} $(CARGO) test --locked --release --all-features --test chaos -- --nocapture
 
+# Pinned, and built beside everything else that is built. On a stable compiler there are no sanitizers: the parser has
+# no unsafe code of its own, and the target counts what it allocates.
+CARGO_FUZZ_VERSION := 0.13.2
+CARGO_FUZZ := $(TARGET)/tools/$(CARGO_FUZZ_VERSION)/bin/cargo-fuzz
+
+$(CARGO_FUZZ):
+	$(CARGO) install cargo-fuzz --version $(CARGO_FUZZ_VERSION) --locked --root $(TARGET)/tools/$(CARGO_FUZZ_VERSION)
+
+.PHONY: fuzz
+fuzz: $(CARGO_FUZZ) ## Feed the parser of KPL aggregates with FUZZ_RUNS (10 million) random inputs (some minutes; a C++ compiler)
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO_FUZZ) fuzz run --fuzz-dir fuzz --target-dir $(TARGET)/fuzz --sanitizer none kpl -- \
+		-runs=$${FUZZ_RUNS:-10000000} -print_final_stats=1
+
 # The function's binary is the one that the tests use: after `make unit` there is nothing to build for it.
 .PHONY: interop
 interop: ## Share a lease table with a service built on ruststream-kinesis (2-3 min after the first build; Rust 1.95)

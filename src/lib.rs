@@ -100,6 +100,8 @@ pub use handler::{Batch, Handled, Handler, HandlerError, each};
 pub use lease::DynamoLeaseStore;
 pub use lease::{LeaseStore, MemoryLeaseStore};
 pub use position::Position;
+#[cfg(any(test, feature = "test-util"))]
+pub use record::Aggregate;
 pub use record::{NotASequenceNumber, Record, SequenceNumber};
 pub use run::Run;
 pub use stream::StreamName;
