@@ -43,6 +43,7 @@ impl Subscription {
             batch_size: 100,
             batching_window: Duration::ZERO,
             poll: Duration::from_secs(1),
+            deaggregate: true,
             lanes: NonZeroUsize::MIN,
             failure: FailurePolicy::default(),
         };
@@ -71,6 +72,14 @@ impl Subscription {
     /// (`MaximumBatchingWindowInSeconds`); zero, the default: not at all.
     pub fn batching_window(mut self, window: Duration) -> Self {
         self.read.batching_window = window;
+        self
+    }
+
+    /// Whether aggregates of the Kinesis Producer Library are taken apart; by default they are. Each user
+    /// record then comes with a partition key and a sub-sequence number of its own, and a shard goes on
+    /// in the middle of an aggregate where it was left.
+    pub fn deaggregate(mut self, deaggregate: bool) -> Self {
+        self.read.deaggregate = deaggregate;
         self
     }
 
@@ -356,6 +365,7 @@ fn summarise(
         lease_reads: counters.lease_reads.get(),
         throttled: counters.throttled.get(),
         gaps: counters.gaps.get(),
+        outside_hash_range: counters.outside.get(),
         lost: reports.iter().map(|report| report.lost).sum(),
         left,
         stuck: reports.iter().any(|report| report.stuck),

@@ -102,7 +102,7 @@ pub use lease::{LeaseStore, MemoryLeaseStore};
 pub use position::Position;
 #[cfg(any(test, feature = "test-util"))]
 pub use record::Aggregate;
-pub use record::{NotASequenceNumber, Record, SequenceNumber};
+pub use record::{HashRange, NotAHashRange, NotASequenceNumber, Record, SequenceNumber};
 pub use run::Run;
 pub use stream::StreamName;
 pub use summary::{Origin, Outcome, Reason, ShardSummary, Summary};

@@ -29,6 +29,7 @@ pub(crate) struct Counters {
     pub(crate) lease_reads: Counter,
     pub(crate) throttled: Counter,
     pub(crate) gaps: Counter,
+    pub(crate) outside: Counter,
 }
 
 /// Why a run ended.
@@ -134,6 +135,9 @@ pub struct Summary {
     pub throttled: u64,
     /// Records known to have been lost to the stream's retention before anyone read them.
     pub gaps: u64,
+    /// User records of aggregates that belong to another shard by their keys, as after a reshard. They
+    /// are delivered all the same.
+    pub outside_hash_range: u64,
     /// Leases lost.
     pub lost: u64,
     /// Shards left to others.

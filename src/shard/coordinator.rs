@@ -382,6 +382,7 @@ impl Coordinator {
             pace: self.pace.clone(),
             shard: shard.clone(),
             stream_arn: self.stream_arn.clone(),
+            hash_range: self.knowledge.hash_range(&shard),
             taken,
             sent,
             beginning,

@@ -82,6 +82,8 @@ pub(crate) struct ReadSettings {
     pub(crate) batch_size: usize,
     pub(crate) batching_window: Duration,
     pub(crate) poll: Duration,
+    /// Whether KPL aggregates are taken apart.
+    pub(crate) deaggregate: bool,
     /// How many batches of one shard are handled at once.
     pub(crate) lanes: NonZeroUsize,
     pub(crate) failure: FailurePolicy,
