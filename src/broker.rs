@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
+use crate::filter::Filter;
 use crate::handler::Handler;
 use crate::lease::{LeaseStore, Metered, OwnerId};
 use crate::position::Position;
@@ -38,6 +39,7 @@ impl Subscription {
             start_at: Position::Latest,
             batch_size: 100,
             batching_window: Duration::ZERO,
+            filter: None,
             poll: Duration::from_secs(1),
         };
         Self { stream, read }
@@ -65,6 +67,13 @@ impl Subscription {
     /// (`MaximumBatchingWindowInSeconds`); zero, the default: not at all.
     pub fn batching_window(mut self, window: Duration) -> Self {
         self.read.batching_window = window;
+        self
+    }
+
+    /// Which records the handler gets: the others count as done (`FilterCriteria`). Without it, the
+    /// default, all.
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.read.filter = Some(Arc::new(filter));
         self
     }
 
@@ -299,6 +308,7 @@ fn summarise(
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
         records: counters.records.get(),
         bytes: counters.bytes.get(),
+        filtered: counters.filtered.get(),
         failed_records: counters.failed_records.get(),
         lease_writes: counters.lease_writes.get(),
         lease_reads: counters.lease_reads.get(),

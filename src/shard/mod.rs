@@ -41,6 +41,7 @@ pub(crate) use account::StreamReport;
 pub(crate) use budget::Budget;
 pub(crate) use coordinator::Coordinator;
 
+use crate::filter::Filter;
 use crate::handler::Handler;
 use crate::lease::{LeaseKey, LeaseStore, OwnerId};
 use crate::position::Position;
@@ -77,6 +78,7 @@ pub(crate) struct ReadSettings {
     pub(crate) start_at: Position,
     pub(crate) batch_size: usize,
     pub(crate) batching_window: Duration,
+    pub(crate) filter: Option<Arc<Filter>>,
     pub(crate) poll: Duration,
 }
 
