@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::destination::Destination;
 use crate::error::Error;
+use crate::filter::Filter;
 use crate::handler::Handler;
 use crate::lease::{LeaseStore, Metered, OwnerId};
 use crate::position::Position;
@@ -42,6 +43,7 @@ impl Subscription {
             start_at: Position::Latest,
             batch_size: 100,
             batching_window: Duration::ZERO,
+            filter: None,
             poll: Duration::from_secs(1),
             deaggregate: true,
             lanes: NonZeroUsize::MIN,
@@ -118,6 +120,13 @@ impl Subscription {
     /// [`Discard`](crate::Discard) keeps nothing.
     pub fn on_failure(mut self, destination: impl Destination) -> Self {
         self.read.failure.destination = Some(Arc::new(destination));
+        self
+    }
+
+    /// Which records the handler gets: the others count as done (`FilterCriteria`). Without it, the
+    /// default, all.
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.read.filter = Some(Arc::new(filter));
         self
     }
 
@@ -359,6 +368,7 @@ fn summarise(
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
         records: counters.records.get(),
         bytes: counters.bytes.get(),
+        filtered: counters.filtered.get(),
         failed_records: counters.failed_records.get(),
         given_up: counters.given_up.get(),
         lease_writes: counters.lease_writes.get(),

@@ -197,6 +197,9 @@ impl Function {
                 .batch_size(self.config.batch_size)
                 .batching_window(self.config.batching_window)
                 .poll(self.config.poll);
+            if let Some(filter) = &self.config.filter {
+                subscription = subscription.filter(filter.clone());
+            }
             if let Some(namespace) = &self.config.namespace {
                 subscription = subscription.namespace(namespace);
             }

@@ -23,6 +23,7 @@ impl Counter {
 pub(crate) struct Counters {
     pub(crate) records: Counter,
     pub(crate) bytes: Counter,
+    pub(crate) filtered: Counter,
     pub(crate) failed_records: Counter,
     pub(crate) given_up: Counter,
     pub(crate) lease_writes: Counter,
@@ -123,6 +124,8 @@ pub struct Summary {
     pub records: u64,
     /// Payload bytes of these.
     pub bytes: u64,
+    /// Records that the filter left out. They are done too, but not among `records`.
+    pub filtered: u64,
     /// Records that a handler failed on, counted once per try.
     pub failed_records: u64,
     /// Records that were given up, and went to the on-failure destination.

@@ -1,12 +1,17 @@
 //! Cuts what was read into batches.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use super::Context;
 use super::lanes::{Entry, Lane, Records};
 use super::watermark::{Item, What};
+use crate::filter::Filter;
+use crate::record::Record;
+use crate::summary::Counters;
 
 /// The records of one lane that wait to be handled, in order.
 pub(super) struct Batcher {
@@ -20,6 +25,8 @@ pub(super) struct Batcher {
     size: usize,
     window: Duration,
     flush_at: Option<Instant>,
+    filter: Option<Arc<Filter>>,
+    counters: Arc<Counters>,
 }
 
 /// What comes next in a lane.
@@ -32,24 +39,21 @@ pub(super) enum Ready {
 }
 
 impl Batcher {
-    /// Batches of at most `size` records, out of `lane`; one that is not full waits up to `window`
-    /// for more (`BatchSize` and `MaximumBatchingWindowInSeconds` of the event source mapping), but not
-    /// beyond `flush_at`: a run that is about to stop would never see it.
-    pub(super) fn new(
-        lane: Lane,
-        size: usize,
-        window: Duration,
-        flush_at: Option<Instant>,
-    ) -> Self {
+    /// Batches out of `lane`. One that is not full waits for more (`BatchSize` and
+    /// `MaximumBatchingWindowInSeconds` of the event source mapping), but not until the run is about to
+    /// stop: it would never be seen then.
+    pub(super) fn new(lane: Lane, context: &Context) -> Self {
         Self {
             lane,
             waiting: VecDeque::new(),
             batch: Vec::new(),
             oldest: None,
             behind_ms: None,
-            size,
-            window,
-            flush_at,
+            size: context.read.batch_size,
+            window: context.read.batching_window,
+            flush_at: context.run.flush_at(),
+            filter: context.read.filter.clone(),
+            counters: context.counters.clone(),
         }
     }
 
@@ -102,6 +106,7 @@ impl Batcher {
             let Some(item) = self.take_one() else { break };
             match item.what {
                 What::Pass => passed.push(item),
+                What::Handle if self.leaves_out(&item.record) => passed.push(item),
                 What::Handle | What::Broken(_) => self.batch.push(item),
             }
         }
@@ -109,6 +114,13 @@ impl Batcher {
             self.oldest.get_or_insert_with(Instant::now);
         }
         passed
+    }
+
+    /// What the filter leaves out counts as done (SPEC §8.5).
+    fn leaves_out(&self, record: &Record) -> bool {
+        let left_out = self.filter.as_ref().is_some_and(|filter| !filter.keeps(record));
+        self.counters.filtered.add(left_out.into());
+        left_out
     }
 
     /// Takes the next item of this lane.
@@ -145,7 +157,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::record::{Record, SequenceNumber};
+    use crate::record::SequenceNumber;
     use crate::shard::watermark::Mark;
 
     fn lane() -> (mpsc::UnboundedSender<Records>, Lane) {
@@ -169,6 +181,21 @@ mod tests {
         Records { entries, behind_ms: Some(0) }
     }
 
+    fn batcher(lane: Lane, size: usize, window: u64) -> Batcher {
+        Batcher {
+            lane,
+            waiting: VecDeque::new(),
+            batch: Vec::new(),
+            oldest: None,
+            behind_ms: None,
+            size,
+            window: Duration::from_secs(window),
+            flush_at: None,
+            filter: None,
+            counters: Arc::default(),
+        }
+    }
+
     fn lengths(ready: Option<Ready>) -> Option<usize> {
         ready.map(|ready| match ready {
             Ready::Batch(items) => items.len(),
@@ -179,7 +206,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_a_window_a_page_is_cut_and_its_rest_goes_at_once() {
         let (sender, lane) = lane();
-        let mut batcher = Batcher::new(lane, 4, Duration::ZERO, None);
+        let mut batcher = batcher(lane, 4, 0);
         sender.send(page(0, 10)).unwrap();
         for expected in [4, 4, 2] {
             assert_eq!(lengths(batcher.next().await), Some(expected));
@@ -191,7 +218,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_batch_that_is_not_full_waits_for_the_window() {
         let (sender, lane) = lane();
-        let mut batcher = Batcher::new(lane, 10, Duration::from_secs(5), None);
+        let mut batcher = batcher(lane, 10, 5);
         sender.send(page(0, 3)).unwrap();
         sender.send(page(3, 3)).unwrap();
         let began = Instant::now();
@@ -202,7 +229,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_end_of_the_reader_ends_the_wait() {
         let (sender, lane) = lane();
-        let mut batcher = Batcher::new(lane, 10, Duration::from_secs(300), None);
+        let mut batcher = batcher(lane, 10, 300);
         sender.send(page(0, 3)).unwrap();
         drop(sender);
         assert_eq!(lengths(batcher.next().await), Some(3));

@@ -45,6 +45,7 @@ pub(crate) use budget::Budget;
 pub(crate) use coordinator::Coordinator;
 pub(crate) use failure::FailurePolicy;
 
+use crate::filter::Filter;
 use crate::handler::Handler;
 use crate::lease::{LeaseKey, LeaseStore, OwnerId};
 use crate::position::Position;
@@ -81,6 +82,7 @@ pub(crate) struct ReadSettings {
     pub(crate) start_at: Position,
     pub(crate) batch_size: usize,
     pub(crate) batching_window: Duration,
+    pub(crate) filter: Option<Arc<Filter>>,
     pub(crate) poll: Duration,
     /// Whether KPL aggregates are taken apart.
     pub(crate) deaggregate: bool,

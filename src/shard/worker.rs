@@ -139,14 +139,13 @@ impl Worker {
         // A lane that ends before its time ends the others, and the reading.
         let stop = self.control.stop.child_token();
         let (lanes, ends) = Lanes::new(context.read.lanes);
-        let (size, window) = (context.read.batch_size, context.read.batching_window);
         let processor = |lane| Processor {
             context: context.clone(),
             held: held.clone(),
             shard: self.shard.clone(),
             stream_arn: self.stream_arn.clone(),
             stop: stop.clone(),
-            batcher: Batcher::new(lane, size, window, context.run.flush_at()),
+            batcher: Batcher::new(lane, &context),
             is_suspect: self.taken.had_expired,
             records: 0,
         };
