@@ -112,6 +112,10 @@ impl Processor {
             }
             if std::mem::take(&mut self.is_suspect) && index == 0 {
                 before = self.count_ahead(&mut work, before).await?;
+                // The process may have been frozen while that was written.
+                if !self.held.may_work() {
+                    return Err(self.unwanted());
+                }
             }
             let batch = work.batch(|records| self.batch_of(records));
             let began = Instant::now();
