@@ -89,7 +89,7 @@ enum Place {
 /// An object of a pattern, as its alternatives.
 fn object(path: &str, object: &Map<String, Value>, place: Place) -> Parsed<Vec<Node>> {
     if object.is_empty() {
-        return wrong(path, "is empty: name the fields that must match");
+        return wrong(path, "is empty: give the fields that must match");
     }
     let mut nodes = vec![Node::new()];
     for (name, value) in object {
