@@ -9,11 +9,13 @@
 
 mod error;
 mod handler;
+mod on_failure;
 mod reader;
 mod value;
 
 pub use error::ConfigError;
 pub use handler::HandlerSetting;
+pub use on_failure::{FailureConfig, OnFailure};
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -48,11 +50,6 @@ const FUNCTION_MEMORY: &str = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE";
 const LATER: &[(&str, &[&str])] = &[
     ("UNTIL", &[]),
     ("READ_SHARE", &["1", "1.0"]),
-    ("PARALLELIZATION_FACTOR", &["1"]),
-    ("MAXIMUM_RETRY_ATTEMPTS", &["-1"]),
-    ("MAXIMUM_RECORD_AGE_IN_SECONDS", &["-1"]),
-    ("BISECT_BATCH_ON_FUNCTION_ERROR", &["false", "0"]),
-    ("ON_FAILURE", &[]),
     ("ON_GAP", &["continue"]),
     ("FILTER", &[]),
     ("DEAGGREGATE", &["false", "0"]),
@@ -95,6 +92,8 @@ pub struct Config {
     /// `LEASEHOLD_MAXIMUM_BATCHING_WINDOW_IN_SECONDS`: how long a batch that is not full waits for
     /// more records; by default not at all.
     pub batching_window: Duration,
+    /// What becomes of batches that fail: five settings of their own.
+    pub failure: FailureConfig,
     /// `LEASEHOLD_MEMORY_MB`: the memory to plan reads with, in MiB; by default the function's
     /// (`AWS_LAMBDA_FUNCTION_MEMORY_SIZE`), elsewhere 512.
     pub memory_mb: u32,
@@ -164,6 +163,7 @@ impl Config {
             poll: vars.optional("POLL_MS", millis(poll_ms)).unwrap_or(SECOND),
             batch_size: vars.optional("BATCH_SIZE", whole("records", 1..=10_000)).unwrap_or(100),
             batching_window: vars.optional(window, seconds(0..=300)).unwrap_or_default(),
+            failure: FailureConfig::read(vars),
             memory_mb: vars.optional("MEMORY_MB", whole("MiB", memory_mb)).unwrap_or(memory),
         };
         for (name, accepted) in LATER {

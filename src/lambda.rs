@@ -20,6 +20,7 @@ use tower::util::MapResponseLayer;
 use self::event::{Allowance, Narrowed};
 use crate::broker::{Broker, Subscription};
 use crate::config::{Config, ConfigError, FunctionConfig, HandlerSetting};
+use crate::destination::{self, Destination, DestinationError};
 use crate::error::Error;
 use crate::handler::{Count, Handler, Jsonl, LambdaTarget, LambdaTargetOptions};
 use crate::lease::{DynamoLeaseStore, MemoryLeaseStore};
@@ -220,6 +221,16 @@ fn built_in(
             Arc::new(LambdaTarget::new(&client, function.clone(), options))
         }
     }
+}
+
+/// Where batches go that are given up; `None`: none is ever given up.
+#[expect(dead_code, reason = "a subscription does not take it yet")]
+fn destination(
+    config: &Config,
+    aws: &SdkConfig,
+) -> Result<Option<Arc<dyn Destination>>, DestinationError> {
+    let setting = config.failure.on_failure.as_ref();
+    setting.map(|setting| destination::from_setting(setting, aws)).transpose()
 }
 
 /// The SDK's configuration, checked for what no call can do without.

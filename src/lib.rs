@@ -52,6 +52,7 @@
 //! | `shard` | the work on a shard: plan, coordinator, worker, reader, processor, keeper |
 //! | [`stream`] | Kinesis as a reader needs it |
 //! | [`handler`] | batches, what a handler may answer, and the built-in ones |
+//! | [`destination`] | what batches that are given up are written to: SQS, SNS, S3 or one of yours |
 //! | [`Record`] | records and sequence numbers |
 //! | [`Summary`] | what a run did |
 //! | [`time`] | timestamps and the injected clock |
@@ -62,6 +63,9 @@
 //! | feature | default | |
 //! |---|---|---|
 //! | `dynamodb-lease` | yes | [`DynamoLeaseStore`] and the [`lambda`] shell |
+//! | `sqs` | yes | [`destination::SqsDestination`] |
+//! | `sns` | no | [`destination::SnsDestination`] |
+//! | `s3` | no | [`destination::S3Destination`] |
 //! | `cli` | no | the operator's tool (nothing yet) |
 //! | `esm` | no | existing event source mapping handlers as they are (nothing yet) |
 //! | `test-util` | no | [`lease::conformance`], a stream in memory and a clock for tests |
@@ -74,6 +78,7 @@
 mod aws;
 mod broker;
 pub mod config;
+pub mod destination;
 mod error;
 pub mod handler;
 #[cfg(feature = "dynamodb-lease")]
