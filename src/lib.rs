@@ -71,6 +71,10 @@
 //! | `test-util` | no | [`lease::conformance`], a stream in memory and a clock for tests |
 #![cfg_attr(not(feature = "dynamodb-lease"), allow(rustdoc::broken_intra_doc_links))]
 #![cfg_attr(not(feature = "test-util"), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(
+    not(all(feature = "sqs", feature = "sns", feature = "s3")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]

@@ -15,10 +15,6 @@
 //!
 //! A queue, topic or bucket with a key of its own also takes `kms:GenerateDataKey` and `kms:Decrypt` on
 //! that key. Another kind of destination is a type that implements [`Destination`].
-#![cfg_attr(
-    not(all(feature = "sqs", feature = "sns", feature = "s3")),
-    allow(rustdoc::broken_intra_doc_links)
-)]
 
 mod arn;
 mod batch;
