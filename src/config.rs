@@ -9,11 +9,13 @@
 
 mod error;
 mod handler;
+mod on_failure;
 mod reader;
 mod value;
 
 pub use error::ConfigError;
 pub use handler::HandlerSetting;
+pub use on_failure::{FailureConfig, OnFailure};
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -46,17 +48,8 @@ const FUNCTION_MEMORY: &str = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE";
 /// Settings whose feature comes with a later release, and the values that say the same as leaving
 /// them out. Those are accepted and everything else is refused, so that nobody believes in force what
 /// is not. A release that brings a feature takes its row away.
-const LATER: &[(&str, &[&str])] = &[
-    ("UNTIL", &[]),
-    ("READ_SHARE", &["1", "1.0"]),
-    ("PARALLELIZATION_FACTOR", &["1"]),
-    ("MAXIMUM_RETRY_ATTEMPTS", &["-1"]),
-    ("MAXIMUM_RECORD_AGE_IN_SECONDS", &["-1"]),
-    ("BISECT_BATCH_ON_FUNCTION_ERROR", &["false", "0"]),
-    ("ON_FAILURE", &[]),
-    ("ON_GAP", &["continue"]),
-    ("DEAGGREGATE", &["false", "0"]),
-];
+const LATER: &[(&str, &[&str])] =
+    &[("UNTIL", &[]), ("READ_SHARE", &["1", "1.0"]), ("ON_GAP", &["continue"])];
 
 /// The settings of a program that has a handler of its own.
 ///
@@ -98,6 +91,12 @@ pub struct Config {
     /// `LEASEHOLD_FILTER`: which records are handled, in the patterns of the event source mapping (see
     /// [`Filter`]); `None`: all.
     pub filter: Option<Filter>,
+    /// `LEASEHOLD_DEAGGREGATE`: whether aggregates of the Kinesis Producer Library are taken apart; by
+    /// default they are, but for `lambda:` and `esm`, whose item identifiers could not tell user
+    /// records apart.
+    pub deaggregate: bool,
+    /// What becomes of batches that fail: five settings of their own.
+    pub failure: FailureConfig,
     /// `LEASEHOLD_MEMORY_MB`: the memory to plan reads with, in MiB; by default the function's
     /// (`AWS_LAMBDA_FUNCTION_MEMORY_SIZE`), elsewhere 512.
     pub memory_mb: u32,
@@ -168,6 +167,8 @@ impl Config {
             batch_size: vars.optional("BATCH_SIZE", whole("records", 1..=10_000)).unwrap_or(100),
             batching_window: vars.optional(window, seconds(0..=300)).unwrap_or_default(),
             filter: vars.optional("FILTER", filter),
+            deaggregate: vars.optional("DEAGGREGATE", boolean).unwrap_or(true),
+            failure: FailureConfig::read(vars),
             memory_mb: vars.optional("MEMORY_MB", whole("MiB", memory_mb)).unwrap_or(memory),
         };
         for (name, accepted) in LATER {
@@ -196,7 +197,10 @@ impl FunctionConfig {
         let mut reader = Reader::new(vars);
         let handler = reader.required("HANDLER", handler::parse);
         let target_timeout = reader.optional("TARGET_TIMEOUT_MS", millis(1..=DAY_MS));
-        let config = Config::read(&mut reader);
+        let mut config = Config::read(&mut reader);
+        if matches!(handler, Some(HandlerSetting::Lambda(_))) && !reader.is_set("DEAGGREGATE") {
+            config.iter_mut().for_each(|config| config.deaggregate = false);
+        }
         let both = config.zip(handler);
         reader.finish(both.map(|(config, handler)| Self { config, handler, target_timeout }))
     }

@@ -13,7 +13,8 @@ use crate::time::Timestamp;
 pub enum GivenUp {
     /// It was tried as often as `MaximumRetryAttempts` allows. The ESM's word.
     RetryAttemptsExhausted,
-    /// Its records are older than `MaximumRecordAgeInSeconds`. The ESM's word.
+    /// Its records are older than `MaximumRecordAgeInSeconds`. The ESM's word: its guide does not give
+    /// it, its documents do.
     RecordAgeExceeded,
     /// It is one record that is too large for any request to the function that handles it. Ours.
     RecordTooLarge,

@@ -23,6 +23,7 @@
 //! | [`runtime`] | Lambda, as a function sees it: invocations and deadlines |
 //! | [`function`] | Lambda's micro VM: a process that is frozen, thawed, killed |
 //! | [`target`] | the user's function behind Lambda's Invoke API |
+//! | [`moto`] | SQS, SNS and S3, for what is given up |
 //! | [`producer`] | who writes into the stream, numbered records |
 //! | [`deliveries`], [`audit`] | who reads what came out, and judges |
 //! | [`client`] | SDK clients and credentials for all of them |
@@ -59,6 +60,7 @@ pub mod deliveries;
 pub mod dynamo;
 pub mod function;
 pub mod kinesis;
+pub mod moto;
 mod output;
 pub mod producer;
 pub mod proxy;
