@@ -1,5 +1,5 @@
 # What one does with this checkout. `make help` lists it. Rust and Python 3.10 or newer are all that is needed: the
-# AWS SAM command line and cargo-lambda are put into .venv when a target first asks for them.
+# AWS SAM command line, cargo-lambda, and Node with kinesis-local are put into .venv when a target first asks for them.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -53,7 +53,7 @@ lint: ## Formatting, clippy and rustdoc, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --all-features --no-deps
 
 .PHONY: unit
-unit: ## The tests and doc tests alone
+unit: tools ## The tests and doc tests alone
 	$(CARGO) test --locked --workspace --all-features --no-fail-fast
 
 .PHONY: dependencies
