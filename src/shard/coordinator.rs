@@ -229,7 +229,7 @@ impl Coordinator {
 
     fn listed(&mut self, shards: Result<Vec<Shard>, String>) {
         match shards {
-            Ok(shards) => self.knowledge.list(shards),
+            Ok(shards) => self.knowledge.list(&self.context, shards),
             Err(error) => self.unlisted = Some(error),
         }
         self.has_listed = true;

@@ -30,7 +30,7 @@ impl Rows for BTreeMap<Arc<str>, View> {
 
 impl Knowledge {
     /// The stream lists these shards.
-    pub(super) fn list(&mut self, shards: Vec<Shard>) {
+    pub(super) fn list(&mut self, context: &Context, shards: Vec<Shard>) {
         self.lineage = std::mem::take(&mut self.lineage).renewed(shards, &self.views);
         let parents = self.lineage.forgotten_parents();
         for shard in self.lineage.listed().chain(&parents).cloned().collect::<Vec<_>>() {
@@ -41,6 +41,7 @@ impl Knowledge {
         self.views.retain(|shard, view| {
             lineage.is_known(shard) || parents.contains(shard) || view.ours != Ours::No
         });
+        self.warn_of_lost_parents(context);
     }
 
     /// Shards of which the last listing cannot have told everything.

@@ -100,7 +100,8 @@ async fn a_listing_that_lacks_an_open_shard_once_changes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_dead_owners_shard_is_taken_while_listings_are_throttled() {
     let scene = Scene::new(2);
-    let doomed = scene.noting(Position::TrimHorizon).run(Run::lasting(secs(300)));
+    let doomed = scene.noting(Position::TrimHorizon);
+    let doomed = doomed.run(Run::lasting(secs(300)));
     let stream = Tampered::new(&scene).listing(|n, shards| match n {
         0 => Ok(shards),
         _ => Err(SourceError::new(SourceErrorKind::Throttled, "LimitExceededException")),
