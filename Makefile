@@ -1,5 +1,5 @@
 # What one does with this checkout. `make help` lists it. Rust and Python 3.10 or newer are all that is needed: the
-# AWS SAM command line, cargo-lambda and moto are put into .venv when a target first asks for them.
+# AWS SAM command line, cargo-lambda, moto, and Node with kinesis-local are put into .venv when a target asks for them.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -31,14 +31,30 @@ impl Rows for BTreeMap<Arc<str>, View> {
 
 impl Knowledge {
     /// The stream lists these shards.
-    pub(super) fn list(&mut self, shards: Vec<Shard>) {
-        self.lineage = Lineage::new(shards);
-        for shard in self.lineage.listed().cloned().collect::<Vec<_>>() {
+    pub(super) fn list(&mut self, context: &Context, shards: Vec<Shard>) {
+        self.lineage = std::mem::take(&mut self.lineage).renewed(shards, &self.views);
+        let parents = self.lineage.forgotten_parents();
+        for shard in self.lineage.listed().chain(&parents).cloned().collect::<Vec<_>>() {
             self.views.entry(shard).or_default();
         }
-        for parent in self.lineage.forgotten_parents() {
-            self.views.entry(parent).or_default();
-        }
+        // A service would else keep every shard that it has ever seen.
+        let lineage = &self.lineage;
+        self.views.retain(|shard, view| {
+            lineage.is_known(shard) || parents.contains(shard) || view.ours != Ours::No
+        });
+        self.warn_of_lost_parents(context);
+    }
+
+    /// Shards of which the last listing cannot have told everything.
+    pub(super) fn in_question(&self) -> BTreeSet<Arc<str>> {
+        self.lineage.in_question(&self.views)
+    }
+
+    /// Parents past retention whose rows have not been looked at yet: no child may begin before.
+    pub(super) fn unseen_parents(&self) -> Vec<Arc<str>> {
+        let unseen =
+            |parent: &Arc<str>| !self.views.get(parent).is_some_and(|view| view.is_known());
+        self.lineage.forgotten_parents().into_iter().filter(unseen).collect()
     }
 
     /// The rows that a look at all of them reads: not those that this run holds, nor those that are
@@ -53,9 +69,8 @@ impl Knowledge {
             .collect()
     }
 
-    /// Takes note of what a look showed. Says whether a row has been finished since it was last seen.
-    pub(super) fn show(&mut self, context: &Context, looked: Looked) -> bool {
-        let mut finished = false;
+    /// Takes note of what a look showed.
+    pub(super) fn show(&mut self, context: &Context, looked: Looked) {
         for (shard, row) in looked.rows {
             let row = match row {
                 Ok(row) => row,
@@ -65,12 +80,9 @@ impl Knowledge {
                 }
             };
             self.odd.remove(&shard);
-            let was_known = self.view(&shard).is_known();
-            finished |= was_known && row.as_ref().is_some_and(Row::is_finished);
             self.view(&shard).saw(looked.at, row, &context.owner);
         }
         self.warn_of_lost_parents(context);
-        finished
     }
 
     fn leave_alone(&mut self, context: &Context, shard: Arc<str>, error: String) {
@@ -82,14 +94,16 @@ impl Knowledge {
 
     /// A parent that is past retention and was not done: what was left of it is lost (SPEC §6.3).
     fn warn_of_lost_parents(&mut self, context: &Context) {
-        for parent in self.lineage.forgotten_parents() {
-            let checkpoint = self.views.row(&parent).and_then(|row| row.checkpoint.clone());
-            let Some(Checkpoint::At(at)) = checkpoint else { continue };
+        for parent in self.lineage.newly_lost(&self.views) {
             if self.lost_parents.insert(parent.clone()) {
                 context.counters.gaps.add(1);
+                let row = self.views.row(&parent);
+                let checkpoint =
+                    row.and_then(|row| row.checkpoint.as_ref()).map(Checkpoint::as_str);
                 tracing::warn!(
-                    stream = %context.stream, shard = %parent, checkpoint = %at,
-                    "a shard has left the stream before all of it was done: what followed is lost"
+                    stream = %context.stream, shard = %parent, checkpoint,
+                    "a shard has left the stream before all of it was done: what followed its \
+                     checkpoint is lost"
                 );
             }
         }

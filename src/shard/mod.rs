@@ -5,6 +5,7 @@
 //! ```text
 //!            plan ── who takes what, when to look again (pure)
 //!             │      lineage, start: which shards may be read, and from where (pure)
+//!             │      listing: when to list the shards again (pure)
 //!        coordinator ── looks at the rows, takes leases, starts a worker for each
 //!             │
 //!          worker ── one shard from its take to its release
@@ -23,6 +24,7 @@ mod held;
 mod keeper;
 mod lanes;
 mod lineage;
+mod listing;
 mod look;
 mod opening;
 mod pace;

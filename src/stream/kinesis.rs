@@ -11,9 +11,11 @@ use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::config::{Builder, Config, Region};
 use aws_sdk_kinesis::operation::get_records::GetRecordsOutput;
 use aws_sdk_kinesis::operation::get_shard_iterator::builders::GetShardIteratorFluentBuilder;
+use aws_sdk_kinesis::operation::list_shards::ListShardsOutput;
 use aws_sdk_kinesis::types;
 use aws_sdk_kinesis::types::ShardIteratorType;
 use aws_smithy_types::DateTime;
+use tokio::time::sleep;
 
 use self::fault::Call;
 use super::{
@@ -34,6 +36,11 @@ const MOST_RECORDS: u32 = 10_000;
 
 /// How often a listing is begun whose token expires on the way (tokens live for 300 s).
 const LISTINGS: usize = 3;
+
+/// How often a page of a listing is asked for that is throttled or gets no answer, and how long the
+/// first wait is; each one after it is twice as long.
+const PAGE_TRIES: u32 = 5;
+const PAGE_RETRY: Duration = Duration::from_millis(200);
 
 /// Kinesis through the AWS SDK.
 ///
@@ -91,27 +98,12 @@ impl KinesisSource {
     /// Lists all shards, or nothing if the listing's token expired on the way.
     async fn listing(&self, stream: &StreamName) -> Result<Option<Vec<Shard>>, SourceError> {
         let mut shards = Vec::new();
-        let mut token: Option<String> = None;
+        let mut token = None;
         loop {
-            // A page that follows another carries the token alone: with a name it would be refused.
-            let first = token.is_none();
-            let request = self
-                .client(stream)
-                .list_shards()
-                .set_stream_name(bare_name(stream).filter(|_| first))
-                .set_stream_arn(arn(stream).filter(|_| first))
-                .set_next_token(token.take())
-                .customize()
-                .config_override(control());
-            let page = match request.send().await {
+            let page = match self.persistent_page(stream, token.as_deref()).await {
                 Ok(page) => page,
-                Err(error) => {
-                    let failure = Failure::of(&error);
-                    if failure.meaning == Meaning::ExpiredToken {
-                        return Ok(None);
-                    }
-                    return Err(self.call("ListShards", stream).failed(&failure));
-                }
+                Err(failure) if failure.meaning == Meaning::ExpiredToken => return Ok(None),
+                Err(failure) => return Err(self.call("ListShards", stream).failed(&failure)),
             };
             shards.extend(page.shards.into_iter().flatten().map(shard));
             token = page.next_token.filter(|token| !token.is_empty());
@@ -119,6 +111,41 @@ impl KinesisSource {
                 return Ok(Some(shards));
             }
         }
+    }
+
+    /// A page of a listing. It is asked for again by its token for a while: a listing of many pages
+    /// that began anew each time that one of them is throttled might never end.
+    async fn persistent_page(
+        &self,
+        stream: &StreamName,
+        token: Option<&str>,
+    ) -> Result<ListShardsOutput, Failure> {
+        let mut wait = PAGE_RETRY;
+        for _ in 1..PAGE_TRIES {
+            match self.shard_page(stream, token).await {
+                Err(Failure { meaning: Meaning::Throttled | Meaning::Unavailable, .. }) => {
+                    sleep(wait.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
+                    wait *= 2;
+                }
+                other => return other,
+            }
+        }
+        self.shard_page(stream, token).await
+    }
+
+    async fn shard_page(
+        &self,
+        stream: &StreamName,
+        token: Option<&str>,
+    ) -> Result<ListShardsOutput, Failure> {
+        let request = self.client(stream).list_shards();
+        let request = match token {
+            // A page that follows another carries the token alone: with a name it would be refused.
+            Some(token) => request.next_token(token),
+            None => request.set_stream_name(bare_name(stream)).set_stream_arn(arn(stream)),
+        };
+        let answer = request.customize().config_override(control()).send().await;
+        answer.map_err(|error| Failure::of(&error))
     }
 }
 

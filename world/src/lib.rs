@@ -18,6 +18,7 @@
 //! | module | what it stands for |
 //! |---|---|
 //! | [`kinesis`] | the stream service |
+//! | [`kinesis_local`] | the same, as an npm package has it |
 //! | [`dynamo`] | the lease table |
 //! | [`proxy`] | the network between, and a service that has a bad day |
 //! | [`runtime`] | Lambda, as a function sees it: invocations and deadlines |
@@ -60,6 +61,7 @@ pub mod deliveries;
 pub mod dynamo;
 pub mod function;
 pub mod kinesis;
+pub mod kinesis_local;
 pub mod moto;
 mod output;
 pub mod producer;
