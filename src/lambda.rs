@@ -194,9 +194,13 @@ impl Function {
         let subscribe = |broker: Broker, stream: &crate::stream::StreamName| {
             let mut subscription = Subscription::new(stream.clone())
                 .start_at(self.config.start_at)
+                .on_gap(self.config.on_gap)
                 .batch_size(self.config.batch_size)
                 .batching_window(self.config.batching_window)
                 .poll(self.config.poll);
+            if let Some(until) = self.config.until {
+                subscription = subscription.until(until);
+            }
             if let Some(namespace) = &self.config.namespace {
                 subscription = subscription.namespace(namespace);
             }

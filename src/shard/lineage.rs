@@ -59,6 +59,32 @@ impl Lineage {
         self.children.get(shard).is_some_and(|children| children.iter().any(begun_by_ours))
     }
 
+    /// Whether all of the shard that a read up to `until` wants is done: it was read so far, or an
+    /// ancestor was and has more, which arrived before anything in this shard.
+    pub(super) fn is_beyond(&self, shard: &str, rows: &impl Rows, until: Timestamp) -> bool {
+        let mut seen = BTreeSet::from([shard]);
+        let mut next = vec![shard];
+        while let Some(id) = next.pop() {
+            if rows.row(id).is_some_and(|row| row.is_read_until(until)) {
+                return true;
+            }
+            let parents = self.shards.get(id).into_iter().flat_map(Shard::parents);
+            next.extend(parents.filter(|parent| seen.insert(parent)));
+        }
+        false
+    }
+
+    /// Whether a read up to `until` has nothing left to do in any shard. A finished shard has children:
+    /// where a listing does not show them yet, they are still to be read.
+    pub(super) fn is_read_until(&self, rows: &impl Rows, until: Timestamp) -> bool {
+        let has_children = |shard: &Arc<str>| self.children.contains_key(shard);
+        !self.shards.is_empty()
+            && self.shards.keys().all(|shard| {
+                self.is_beyond(shard, rows, until)
+                    || (has_children(shard) && self.is_finished(shard, rows))
+            })
+    }
+
     /// Whether the shard may be read: each of its parents is finished, or past retention.
     pub(super) fn may_begin(&self, shard: &str, rows: &impl Rows) -> bool {
         let Some(shard) = self.shards.get(shard) else { return false };
@@ -121,6 +147,7 @@ pub(super) trait Rows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::{Behind, Resume};
 
     impl Rows for BTreeMap<&str, Row> {
         fn row(&self, shard: &str) -> Option<&Row> {
@@ -196,6 +223,29 @@ mod tests {
         let rows = BTreeMap::from([("a", at("SHARD_END"))]);
         assert_eq!(diamond().inherited("d", &rows), Inherited::Beginning);
         assert_eq!(diamond().inherited("a", &rows), Inherited::Nothing);
+    }
+
+    #[test]
+    fn a_read_up_to_a_time_is_over_when_each_line_of_shards_was_read_so_far() {
+        // SPEC §6.2
+        let until = Timestamp::from_secs(9);
+        let read = |checkpoint: &str| {
+            let checkpoint = Some(checkpoint.parse().unwrap());
+            let value = Resume { read_until: Some(until), ..Resume::default() };
+            let resume = Some(Behind { checkpoint: checkpoint.clone(), value });
+            Row { checkpoint, resume, ..Row::default() }
+        };
+        let lineage = diamond();
+        let mut rows = BTreeMap::from([("a", at("SHARD_END")), ("b", read("7"))]);
+        assert!(!lineage.is_read_until(&rows, until), "c is to be read");
+        rows.insert("c", at("SHARD_END"));
+        assert!(lineage.is_beyond("d", &rows, until), "behind the rest of b");
+        assert!(lineage.is_read_until(&rows, until));
+        assert!(!lineage.is_read_until(&rows, Timestamp::from_secs(10)), "a later end");
+        rows.insert("b", at("SHARD_END"));
+        assert!(!lineage.is_read_until(&rows, until), "d is to be read");
+        let childless = Lineage::new(vec![shard("a", &[])]);
+        assert!(!childless.is_read_until(&rows, until), "its children are not listed yet");
     }
 
     #[test]

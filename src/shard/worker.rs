@@ -92,6 +92,8 @@ pub(super) struct Worker {
     pub(super) pace: Arc<Pace>,
     pub(super) shard: Arc<str>,
     pub(super) stream_arn: Arc<str>,
+    /// How long the stream keeps records.
+    pub(super) retention: Option<Duration>,
     pub(super) taken: Taken,
     /// When the acquire was sent: the lease counts from here.
     pub(super) sent: Moment,
@@ -157,10 +159,14 @@ impl Worker {
             shard: self.shard.clone(),
             stop: stop.clone(),
             lanes,
+            retention: self.retention,
         };
         let done = run(&context, reader, beginning, processors, stop).await;
         if done.finished() && !held.is_lost() {
             held.finish();
+        }
+        if let Some(until) = context.read.until.filter(|_| done.read_until()) {
+            held.read_until(until);
         }
         let what = if done.processed.is_none() { Order::Abandon } else { Order::HandBack };
         let ending = hand_back(order, what, keeper).await;
@@ -183,6 +189,17 @@ impl Done {
             (&self.read, &self.processed),
             (
                 Some(Read { end: ReadEnd::Closed, .. }),
+                Some(Processed { end: ProcessEnd::Drained, .. })
+            )
+        )
+    }
+
+    /// Whether all is done that the subscription wants of the shard.
+    fn read_until(&self) -> bool {
+        matches!(
+            (&self.read, &self.processed),
+            (
+                Some(Read { end: ReadEnd::Until, .. }),
                 Some(Processed { end: ProcessEnd::Drained, .. })
             )
         )
@@ -300,7 +317,7 @@ fn report(shard: Arc<str>, from: Option<Origin>, done: Done, ending: Ending) -> 
         Fate::Lost if !stuck => Outcome::Lost,
         _ if done.excused() => Outcome::Released,
         _ if error.is_some() => Outcome::Failed,
-        _ if from.is_none() || done.finished() => Outcome::Finished,
+        _ if from.is_none() || done.finished() || done.read_until() => Outcome::Finished,
         _ => Outcome::Released,
     };
     ShardReport {
