@@ -163,17 +163,21 @@ async fn an_iterator_that_expires_in_the_middle_of_a_run_repeats_and_skips_nothi
         scene.put(&shard, ["old"]);
         pass(MINUTE).await;
         let start = Position::AtTimestamp(scene.clock.wall());
+        pass(if first.is_empty() { Duration::ZERO } else { HOUR }).await;
         scene.put(&shard, first);
+        scene.stream.look_through(MINUTE);
         let broker = scene.noting(start);
         let faults = async {
-            sleep(Duration::from_millis(5_500)).await;
+            sleep(Duration::from_millis(20_500)).await;
             scene.stream.expire_iterators();
             scene.put(&shard, ["second"]);
         };
-        let (run, ()) = tokio::join!(broker.run(Run::lasting(Duration::from_secs(30))), faults);
+        let (run, ()) = tokio::join!(broker.run(Run::lasting(MINUTE)), faults);
         run.unwrap();
         assert_eq!(scene.notes.all(), [first, &["second"]].concat());
         assert_eq!(calls(&scene, "iterator"), 2);
+        let pages = calls(&scene, "records");
+        assert!(pages < 60 + 60, "an hour up to the first record, and not once more: {pages}");
     }
 }
 
