@@ -199,7 +199,11 @@ async fn times_are_those_of_kinesis_however_wrong_the_hosts_clock_is() {
     let told = row.resume.unwrap().value;
     assert!(told.iterator.is_some_and(|issued| near(issued.at)) && told.empty_at.is_some_and(near));
     scene.put(&shard, ["new"]);
+    pass(3 * MINUTE).await;
+    broker.run(scene.once()).await.unwrap();
+    assert_eq!(calls(&scene, "iterator"), 1, "an iterator of three minutes is no older than that");
+    scene.put(&shard, ["newer"]);
     pass(10 * MINUTE).await;
     broker.run(scene.once()).await.unwrap();
-    assert_eq!(scene.notes.all(), ["new"]);
+    assert_eq!(scene.notes.all(), ["new", "newer"]);
 }
