@@ -49,6 +49,21 @@ async fn reading_goes_on_at_the_horizon_and_the_gap_is_counted_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refused_position_is_a_gap_even_if_nothing_is_left() {
+    // SPEC §6.5
+    let scene = Scene::new(1);
+    scene.stream.retain(DAY, true);
+    scene.put(&scene.shard(0), ["done"]);
+    read_all(&scene).await;
+    scene.put(&scene.shard(0), ["lost"]);
+    pass(2 * DAY).await;
+    assert_eq!((read_all(&scene).await.gaps, scene.notes.take()), (1, vec!["done".to_owned()]));
+    pass(HOUR).await;
+    scene.put(&scene.shard(0), ["new"]);
+    assert_eq!((read_all(&scene).await.gaps, scene.notes.take()), (0, vec!["new".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_gap_can_fail_the_shard_and_then_names_both_of_its_ends() {
     // SPEC §6.5
     for refuses in [false, true] {

@@ -7,6 +7,8 @@ use leasehold::{
     Batch, Broker, HandlerError, Outcome, Position, Reason, Run, Subscription, Summary,
 };
 
+use tokio::time::timeout;
+
 use crate::support::{Scene, name};
 use crate::{HOUR, MINUTE, calls, pass};
 
@@ -67,7 +69,8 @@ async fn a_run_behind_the_end_finds_nothing_to_do_and_says_so() {
     let before = (calls(&scene, "iterator"), calls(&scene, "records"));
     let writes = scene.table.applied.lock().unwrap().len();
     pass(HOUR).await;
-    let again = broker.run(Run::until_stopped()).await.unwrap();
+    let service = broker.run(Run::until_stopped());
+    let again = timeout(HOUR, service).await.expect("nothing is left to wait for").unwrap();
     assert_eq!((again.reason, again.records), (Reason::Finished, 0));
     assert_eq!(before, (calls(&scene, "iterator"), calls(&scene, "records")));
     assert_eq!(scene.table.applied.lock().unwrap().len(), writes, "no lease was taken");
