@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::destination::Destination;
 use crate::error::Error;
+use crate::filter::Filter;
 use crate::handler::Handler;
 use crate::lease::{LeaseStore, Metered, OwnerId};
 use crate::position::{OnGap, Position};
@@ -44,7 +45,9 @@ impl Subscription {
             on_gap: OnGap::Continue,
             batch_size: 100,
             batching_window: Duration::ZERO,
+            filter: None,
             poll: Duration::from_secs(1),
+            deaggregate: true,
             lanes: NonZeroUsize::MIN,
             failure: FailurePolicy::default(),
         };
@@ -101,6 +104,14 @@ impl Subscription {
         self
     }
 
+    /// Whether aggregates of the Kinesis Producer Library are taken apart; by default they are. Each user
+    /// record then comes with a partition key and a sub-sequence number of its own, and a shard goes on
+    /// in the middle of an aggregate where it was left.
+    pub fn deaggregate(mut self, deaggregate: bool) -> Self {
+        self.read.deaggregate = deaggregate;
+        self
+    }
+
     /// How many batches of a shard are handled at once (`ParallelizationFactor`); 1 by default.
     ///
     /// Records of one partition key stay in order; records without one have no order then. The
@@ -136,6 +147,13 @@ impl Subscription {
     /// [`Discard`](crate::Discard) keeps nothing.
     pub fn on_failure(mut self, destination: impl Destination) -> Self {
         self.read.failure.destination = Some(Arc::new(destination));
+        self
+    }
+
+    /// Which records the handler gets: the others count as done (`FilterCriteria`). Without it, the
+    /// default, all.
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.read.filter = Some(Arc::new(filter));
         self
     }
 
@@ -377,12 +395,14 @@ fn summarise(
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
         records: counters.records.get(),
         bytes: counters.bytes.get(),
+        filtered: counters.filtered.get(),
         failed_records: counters.failed_records.get(),
         given_up: counters.given_up.get(),
         lease_writes: counters.lease_writes.get(),
         lease_reads: counters.lease_reads.get(),
         throttled: counters.throttled.get(),
         gaps: counters.gaps.get(),
+        outside_hash_range: counters.outside.get(),
         lost: reports.iter().map(|report| report.lost).sum(),
         left,
         stuck: reports.iter().any(|report| report.stuck),

@@ -19,8 +19,9 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use self::reader::Reader;
-use self::value::{boolean, millis, namespace, on_gap, point_in_time, position};
+use self::value::{boolean, filter, millis, namespace, on_gap, point_in_time, position};
 use self::value::{seconds, streams, table, whole};
+use crate::filter::Filter;
 use crate::position::{OnGap, Position};
 use crate::stream::StreamName;
 use crate::time::Timestamp;
@@ -54,7 +55,6 @@ const LATER: &[(&str, &[&str])] = &[
     ("MAXIMUM_RECORD_AGE_IN_SECONDS", &["-1"]),
     ("BISECT_BATCH_ON_FUNCTION_ERROR", &["false", "0"]),
     ("ON_FAILURE", &[]),
-    ("FILTER", &[]),
     ("DEAGGREGATE", &["false", "0"]),
 ];
 
@@ -102,6 +102,9 @@ pub struct Config {
     /// `LEASEHOLD_MAXIMUM_BATCHING_WINDOW_IN_SECONDS`: how long a batch that is not full waits for
     /// more records; by default not at all.
     pub batching_window: Duration,
+    /// `LEASEHOLD_FILTER`: which records are handled, in the patterns of the event source mapping (see
+    /// [`Filter`]); `None`: all.
+    pub filter: Option<Filter>,
     /// `LEASEHOLD_MEMORY_MB`: the memory to plan reads with, in MiB; by default the function's
     /// (`AWS_LAMBDA_FUNCTION_MEMORY_SIZE`), elsewhere 512.
     pub memory_mb: u32,
@@ -173,6 +176,7 @@ impl Config {
             poll: vars.optional("POLL_MS", millis(poll_ms)).unwrap_or(SECOND),
             batch_size: vars.optional("BATCH_SIZE", whole("records", 1..=10_000)).unwrap_or(100),
             batching_window: vars.optional(window, seconds(0..=300)).unwrap_or_default(),
+            filter: vars.optional("FILTER", filter),
             memory_mb: vars.optional("MEMORY_MB", whole("MiB", memory_mb)).unwrap_or(memory),
         };
         for (name, accepted) in LATER {

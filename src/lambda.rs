@@ -201,6 +201,9 @@ impl Function {
             if let Some(until) = self.config.until {
                 subscription = subscription.until(until);
             }
+            if let Some(filter) = &self.config.filter {
+                subscription = subscription.filter(filter.clone());
+            }
             if let Some(namespace) = &self.config.namespace {
                 subscription = subscription.namespace(namespace);
             }

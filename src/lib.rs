@@ -53,6 +53,7 @@
 //! | [`stream`] | Kinesis as a reader needs it |
 //! | [`handler`] | batches, what a handler may answer, and the built-in ones |
 //! | [`Record`] | records and sequence numbers |
+//! | [`Filter`] | which records a handler gets |
 //! | [`Summary`] | what a run did |
 //! | [`time`] | timestamps and the injected clock |
 //! | `aws` | what calls through the SDK have in common: failures, retries, timeouts |
@@ -76,6 +77,7 @@ mod broker;
 pub mod config;
 pub mod destination;
 mod error;
+mod filter;
 pub mod handler;
 #[cfg(feature = "dynamodb-lease")]
 pub mod lambda;
@@ -95,6 +97,7 @@ pub mod time;
 pub use broker::{Broker, Subscription};
 pub use destination::{Destination, Discard};
 pub use error::Error;
+pub use filter::{Filter, FilterError};
 pub use handler::{Batch, Handled, Handler, HandlerError, each};
 #[cfg(feature = "dynamodb-lease")]
 pub use lease::DynamoLeaseStore;
@@ -102,7 +105,7 @@ pub use lease::{LeaseStore, MemoryLeaseStore};
 pub use position::{OnGap, Position};
 #[cfg(any(test, feature = "test-util"))]
 pub use record::Aggregate;
-pub use record::{NotASequenceNumber, Record, SequenceNumber};
+pub use record::{HashRange, NotAHashRange, NotASequenceNumber, Record, SequenceNumber};
 pub use run::Run;
 pub use stream::StreamName;
 pub use summary::{Origin, Outcome, Reason, ShardSummary, Summary};

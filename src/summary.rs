@@ -23,12 +23,14 @@ impl Counter {
 pub(crate) struct Counters {
     pub(crate) records: Counter,
     pub(crate) bytes: Counter,
+    pub(crate) filtered: Counter,
     pub(crate) failed_records: Counter,
     pub(crate) given_up: Counter,
     pub(crate) lease_writes: Counter,
     pub(crate) lease_reads: Counter,
     pub(crate) throttled: Counter,
     pub(crate) gaps: Counter,
+    pub(crate) outside: Counter,
 }
 
 /// Why a run ended.
@@ -126,6 +128,8 @@ pub struct Summary {
     pub records: u64,
     /// Payload bytes of these.
     pub bytes: u64,
+    /// Records that the filter left out. They are done too, but not among `records`.
+    pub filtered: u64,
     /// Records that a handler failed on, counted once per try.
     pub failed_records: u64,
     /// Records that were given up, and went to the on-failure destination.
@@ -138,6 +142,9 @@ pub struct Summary {
     pub throttled: u64,
     /// Places where records were lost to the stream's retention before anyone read them (SPEC §6.5).
     pub gaps: u64,
+    /// User records of aggregates that belong to another shard by their keys, as after a reshard. They
+    /// are delivered all the same.
+    pub outside_hash_range: u64,
     /// Leases lost.
     pub lost: u64,
     /// Shards left to others.

@@ -61,6 +61,7 @@ fn what_is_left_out_has_its_default() {
         poll: Duration::from_secs(1),
         batch_size: 100,
         batching_window: Duration::ZERO,
+        filter: None,
         memory_mb: 512,
     };
     assert_eq!(config, expected);
@@ -181,6 +182,18 @@ fn whole_numbers_have_bounds() {
     refused("MAXIMUM_BATCHING_WINDOW_IN_SECONDS", &["301", "0.5"], "seconds from 0 to 300");
     refused("MEMORY_MB", &["127", "1GB"], "MiB from 128 to");
     refused("TARGET_TIMEOUT_MS", &["0", "never"], "milliseconds from 1 to");
+}
+
+#[test]
+fn a_filter_is_what_an_event_source_mapping_takes() {
+    let pattern = r#"{"data": {"type": ["buy"]}}"#;
+    let filter = Filter::parse(pattern).unwrap();
+    assert_eq!(config(&[("FILTER", pattern)]).filter, Some(filter.clone()));
+    let criteria = serde_json::json!({"Filters": [{"Pattern": pattern}]}).to_string();
+    assert_eq!(config(&[("FILTER", &criteria)]).filter, Some(filter));
+    refused("FILTER", &["buy", r#"{"type": ["buy"]}"#], "give");
+    refused("FILTER", &["{}"], "name the fields");
+    refused("FILTER", &[r#"{"data": {"n": [{"numeric": ["!=", 1]}]}}"#], "data.n[0].numeric is");
 }
 
 #[test]

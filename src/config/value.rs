@@ -8,6 +8,7 @@ use std::time::Duration;
 use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
 
+use crate::filter::Filter;
 use crate::position::{OnGap, Position};
 use crate::stream::StreamName;
 use crate::time::Timestamp;
@@ -41,6 +42,11 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
         "false" | "0" => Ok(false),
         _ => Err("give true or false (or 1 or 0)".to_owned()),
     }
+}
+
+/// Which records are handled.
+pub(super) fn filter(text: &str) -> Result<Filter, String> {
+    Filter::parse(text).map_err(|error| error.to_string())
 }
 
 /// Where to begin.

@@ -3,14 +3,10 @@
 //! A producer may have packed many user records into one record of the stream: [`kpl`] takes them
 //! apart. [`HashRange`] tells which records a shard takes.
 
-// The reader is yet to open aggregates: until then only tests use these two.
-#[cfg_attr(not(test), allow(dead_code))]
 mod hash;
-#[cfg_attr(not(test), allow(dead_code))]
 pub(crate) mod kpl;
 mod sequence;
 
-#[allow(unused_imports)]
 pub use hash::{HashRange, NotAHashRange};
 #[cfg(any(test, feature = "test-util"))]
 pub use kpl::Aggregate;

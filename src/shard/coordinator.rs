@@ -181,6 +181,7 @@ impl Coordinator {
         Terms {
             start_at: read.start_at,
             until: read.until,
+            deaggregate: read.deaggregate,
             opened_at: self.opened.at,
             retention: self.opened.retention,
             now: self.opened.now(self.context.store.now()),
@@ -406,6 +407,7 @@ impl Coordinator {
             shard: shard.clone(),
             stream_arn: self.opened.arn.clone(),
             retention: self.opened.retention,
+            hash_range: self.knowledge.hash_range(&shard),
             taken,
             sent,
             beginning,

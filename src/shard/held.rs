@@ -98,8 +98,8 @@ impl Held {
     }
 
     /// These items are done.
-    pub(super) fn done(&self, marks: &[Mark], records: &[Record]) {
-        self.state().watermark.done(marks.iter().copied().zip(records));
+    pub(super) fn done<'a>(&self, items: impl Iterator<Item = (Mark, &'a Record)>) {
+        self.state().watermark.done(items);
     }
 
     /// The reader has got here.

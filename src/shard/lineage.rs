@@ -34,6 +34,11 @@ impl Lineage {
         self.shards.keys()
     }
 
+    /// The shard as it was listed.
+    pub(super) fn listing(&self, shard: &str) -> Option<&Shard> {
+        self.shards.get(shard)
+    }
+
     /// Whether the shard is listed.
     pub(super) fn is_listed(&self, shard: &str) -> bool {
         self.shards.contains_key(shard)
@@ -158,7 +163,7 @@ mod tests {
     fn shard(id: &str, parents: &[&str]) -> Shard {
         let mut parents = parents.iter().map(|parent| (*parent).to_owned());
         let (parent, adjacent_parent) = (parents.next(), parents.next());
-        Shard { id: id.to_owned(), parent, adjacent_parent, closed: false }
+        Shard { id: id.to_owned(), parent, adjacent_parent, ..Shard::default() }
     }
 
     fn at(checkpoint: &str) -> Row {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::lineage::{Inherited, Lineage, Rows};
 use super::plan::{Candidate, Ours, View};
 use crate::lease::{Checkpoint, OwnerId, Row, StoreError};
+use crate::record::HashRange;
 use crate::stream::Shard;
 use crate::time::Timestamp;
 
@@ -130,6 +131,11 @@ impl Knowledge {
     /// What the shard inherits from its ancestors.
     pub(super) fn inherited(&self, shard: &str) -> Inherited {
         self.lineage.inherited(shard, &self.views)
+    }
+
+    /// Which records the shard takes, if the listing told.
+    pub(super) fn hash_range(&self, shard: &str) -> Option<HashRange> {
+        self.lineage.listing(shard)?.hash_range.clone()
     }
 
     /// Rows that make no sense, with what is wrong.

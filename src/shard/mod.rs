@@ -46,6 +46,7 @@ pub(crate) use budget::Budget;
 pub(crate) use coordinator::Coordinator;
 pub(crate) use failure::FailurePolicy;
 
+use crate::filter::Filter;
 use crate::handler::Handler;
 use crate::lease::{LeaseKey, LeaseStore, OwnerId};
 use crate::position::{OnGap, Position};
@@ -85,7 +86,10 @@ pub(crate) struct ReadSettings {
     pub(crate) on_gap: OnGap,
     pub(crate) batch_size: usize,
     pub(crate) batching_window: Duration,
+    pub(crate) filter: Option<Arc<Filter>>,
     pub(crate) poll: Duration,
+    /// Whether KPL aggregates are taken apart.
+    pub(crate) deaggregate: bool,
     /// How many batches of one shard are handled at once.
     pub(crate) lanes: NonZeroUsize,
     pub(crate) failure: FailurePolicy,

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use self::work::Work;
-use super::batcher::Batcher;
+use super::batcher::{Batcher, Ready};
 use super::call::{Called, call, place};
 use super::failure::{FailurePolicy, Next};
 use super::held::Held;
@@ -71,12 +71,25 @@ impl Processor {
                 () = stop.cancelled() => break ProcessEnd::Stopped,
                 batch = self.batcher.next() => batch,
             };
-            let Some(batch) = batch else { break ProcessEnd::Drained };
-            if let Err(end) = self.work_off(batch).await {
+            let worked = match batch {
+                None => break ProcessEnd::Drained,
+                Some(Ready::Passed(items)) => self.pass(&items),
+                Some(Ready::Batch(items)) => self.work_off(items).await,
+            };
+            if let Err(end) = worked {
                 break end;
             }
         };
         Processed { end, records: self.records }
+    }
+
+    /// Nothing is to be done with these: they count as done.
+    fn pass(&self, items: &[Item]) -> Result<(), ProcessEnd> {
+        if !self.held.may_work() {
+            return Err(self.unwanted());
+        }
+        self.held.done(items.iter().map(|item| (item.mark, &item.record)));
+        Ok(())
     }
 
     /// Handles one batch until all of it is done or given up: what failed is tried again, with backoff.
@@ -99,6 +112,10 @@ impl Processor {
             }
             if std::mem::take(&mut self.is_suspect) && index == 0 {
                 before = self.count_ahead(&mut work, before).await?;
+                // The process may have been frozen while that was written.
+                if !self.held.may_work() {
+                    return Err(self.unwanted());
+                }
             }
             let batch = work.batch(|records| self.batch_of(records));
             let began = Instant::now();
@@ -236,7 +253,7 @@ impl Processor {
             stream = %self.context.stream, shard = %self.shard, records = count, %reason,
             tries = attempts.tries, problem, "given up"
         );
-        self.held.done(work.marks(), &failed.records);
+        self.held.done(marked(work.marks(), &failed.records));
         self.context.counters.given_up.add(count as u64);
         work.done(count);
         Ok(())
@@ -264,7 +281,7 @@ impl Processor {
 
     /// Raises the watermark over `done` and counts it; a lease that was lost meanwhile is not written.
     fn count(&mut self, marks: &[Mark], done: &[Record]) {
-        self.held.done(marks, done);
+        self.held.done(marked(marks, done));
         self.records += done.len() as u64;
         self.context.counters.records.add(done.len() as u64);
         let bytes = done.iter().map(|record| record.data.len() as u64).sum();
@@ -319,6 +336,13 @@ impl Processor {
             _ => ProcessEnd::Stopped,
         }
     }
+}
+
+fn marked<'a>(
+    marks: &'a [Mark],
+    records: &'a [Record],
+) -> impl Iterator<Item = (Mark, &'a Record)> {
+    marks.iter().copied().zip(records)
 }
 
 /// What a broken aggregate fails with, without a call.

@@ -9,14 +9,15 @@ use tokio_util::sync::CancellationToken;
 use super::budget::LARGEST_PAGE;
 use super::gap::Gap;
 use super::held::Held;
-use super::lanes::Lanes;
+use super::lanes::{Entry, Lanes};
 use super::pace::{Pace, PageFacts};
 use super::start::Beginning;
-use super::watermark::{Item, Mark, Reached};
+use super::watermark::{Item, Mark, Reached, What};
 use super::{Backoff, Context};
-use crate::lease::IssuedIterator;
+use crate::lease::{IssuedIterator, Partial};
 use crate::position::OnGap;
-use crate::record::{Record, SequenceNumber};
+use crate::record::kpl::{self, Opened, Users};
+use crate::record::{HashRange, Record, SequenceNumber};
 use crate::stream::{Page, SourceError, SourceErrorKind, Start};
 use crate::time::Timestamp;
 
@@ -61,6 +62,10 @@ pub(super) struct Reader {
     pub(super) lanes: Lanes,
     /// How long the stream keeps records.
     pub(super) retention: Option<Duration>,
+    /// What earlier runs have done of an aggregate behind the checkpoint.
+    pub(super) partial: Option<Partial>,
+    /// Which records the shard takes, if the listing told.
+    pub(super) hash_range: Option<HashRange>,
 }
 
 /// Kinesis's clock must be past the end of a read by this much before a shard that has nothing new has
@@ -195,12 +200,11 @@ impl Reader {
             let has_more = cut(&mut records, until);
             place.is_over = has_more || (empty && now >= until + AFTER_UNTIL);
         }
-        let size = records.iter().map(Record::size).sum();
-        let items = number(records, &mut place.index);
-        if !items.is_empty() {
-            reservation.settle(size);
+        let entries = self.number(records, &mut place.index);
+        if !entries.is_empty() {
+            reservation.settle(entries.iter().map(Entry::size).sum());
             self.held.keep(place.index, (reservation, slot));
-            self.lanes.send(items, behind_ms);
+            self.lanes.send(entries, behind_ms);
         }
         if place.is_over {
             // The next page lies behind records that are not delivered.
@@ -289,6 +293,42 @@ impl Reader {
         Ok(Duration::ZERO)
     }
 
+    /// Numbers what is to be handled, and opens aggregates (SPEC §7).
+    fn number(&self, records: Vec<Record>, next: &mut u64) -> Vec<Entry> {
+        let mut entries = Vec::with_capacity(records.len());
+        for record in records {
+            let partial = self.partial.as_ref().filter(|of| of.sequence == record.sequence);
+            let done = partial.map_or(0, |partial| partial.done);
+            let opened = match self.context.read.deaggregate {
+                true => kpl::open(&record),
+                false => Opened::Plain,
+            };
+            let mark = Mark { index: *next, last: true };
+            let item = |what| Entry::Item(Item { mark, record, what });
+            let entry = match opened {
+                Opened::Plain => item(What::Handle),
+                Opened::Broken(malformed) => item(What::Broken(malformed.to_string().into())),
+                Opened::Users(mut users) => {
+                    users.pass_to(done);
+                    self.count_outside(&users);
+                    match users.len() {
+                        0 => item(What::Pass),
+                        _ => Entry::Aggregate { index: *next, users },
+                    }
+                }
+            };
+            *next += entry.len();
+            entries.push(entry);
+        }
+        entries
+    }
+
+    /// User records of other shards, by their keys: of an aggregate from before a reshard.
+    fn count_outside(&self, users: &Users) {
+        let Some(range) = &self.hash_range else { return };
+        self.context.counters.outside.add(users.outside(range));
+    }
+
     /// Decides how to go on after an error: how long to wait, or not at all.
     fn mend(&self, place: &mut Place, error: SourceError) -> Result<Duration, SourceError> {
         if error.is_transient() {
@@ -323,16 +363,6 @@ impl Reader {
             SourceErrorKind::Shard | SourceErrorKind::Stream => Err(error),
         }
     }
-}
-
-/// Numbers what is to be handled.
-fn number(records: Vec<Record>, next: &mut u64) -> Vec<Item> {
-    let numbered = records.into_iter().map(|record| {
-        let mark = Mark { index: *next, last: true };
-        *next += 1;
-        Item { mark, record, broken: None }
-    });
-    numbered.collect()
 }
 
 /// Ends the records before the first that arrived at `until` or later; says whether there was one.

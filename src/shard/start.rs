@@ -26,6 +26,8 @@ pub(super) struct Terms {
     pub(super) start_at: Position,
     /// What arrived at this time or later is not wanted.
     pub(super) until: Option<Timestamp>,
+    /// Whether aggregates are opened: a shard may go on inside one.
+    pub(super) deaggregate: bool,
     /// When the stream was first opened by anyone on this table.
     pub(super) opened_at: Timestamp,
     /// How long the stream keeps records.
@@ -102,6 +104,9 @@ pub(super) fn begin(row: &Row, inherited: Inherited, terms: &Terms) -> Option<Be
     let resume = progress.resume.filter(|_| is_same && progress.partial.is_none());
     let past_retention = past_retention(row, resume.as_ref(), terms);
     let mut begin = Beginning { past_retention, ..stored };
+    if progress.partial.is_some() && terms.deaggregate {
+        begin.origin = Origin::Partial;
+    }
     if let Some(resume) = resume {
         go_on(&mut begin, row, resume, terms);
     }

@@ -16,8 +16,18 @@ use crate::time::Timestamp;
 pub(super) struct Item {
     pub(super) mark: Mark,
     pub(super) record: Record,
-    /// Why it cannot be handed on.
-    pub(super) broken: Option<Box<str>>,
+    pub(super) what: What,
+}
+
+/// What is to be done with a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// It is for the handler.
+    Handle,
+    /// Nothing: it counts as done.
+    Pass,
+    /// It cannot be handed on, for this reason.
+    Broken(Box<str>),
 }
 
 /// Where an item stands.

@@ -20,6 +20,7 @@ use super::reader::{Read, ReadEnd, Reader};
 use super::start::Beginning;
 use super::watermark::Watermark;
 use crate::lease::{Row, Taken};
+use crate::record::HashRange;
 use crate::summary::{Origin, Outcome};
 use crate::time::Moment;
 
@@ -94,6 +95,8 @@ pub(super) struct Worker {
     pub(super) stream_arn: Arc<str>,
     /// How long the stream keeps records.
     pub(super) retention: Option<Duration>,
+    /// Which records the shard takes, if the listing told.
+    pub(super) hash_range: Option<HashRange>,
     pub(super) taken: Taken,
     /// When the acquire was sent: the lease counts from here.
     pub(super) sent: Moment,
@@ -138,20 +141,19 @@ impl Worker {
         // A lane that ends before its time ends the others, and the reading.
         let stop = self.control.stop.child_token();
         let (lanes, ends) = Lanes::new(context.read.lanes);
-        let (size, window) = (context.read.batch_size, context.read.batching_window);
-        let processor = |pages| Processor {
+        let processor = |lane| Processor {
             context: context.clone(),
             held: held.clone(),
             shard: self.shard.clone(),
             stream_arn: self.stream_arn.clone(),
             stop: stop.clone(),
-            batcher: Batcher::new(pages, size, window, context.run.flush_at()),
+            batcher: Batcher::new(lane, &context),
             is_suspect: self.taken.had_expired,
             records: 0,
         };
         // Dropped with the worker, the set takes its tasks with it.
         let processors: JoinSet<_> =
-            ends.into_iter().map(|pages| processor(pages).process()).collect();
+            ends.into_iter().map(|lane| processor(lane).process()).collect();
         let reader = Reader {
             context: context.clone(),
             pace: self.pace,
@@ -160,6 +162,8 @@ impl Worker {
             stop: stop.clone(),
             lanes,
             retention: self.retention,
+            partial: self.taken.row.progress().partial,
+            hash_range: self.hash_range,
         };
         let done = run(&context, reader, beginning, processors, stop).await;
         if done.finished() && !held.is_lost() {

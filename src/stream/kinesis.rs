@@ -20,7 +20,7 @@ use super::{
     Page, Shard, Source, SourceError, SourceErrorKind, Start, StreamDescription, StreamName,
 };
 use crate::aws::{DateSeen, DateWatch, Failure, Meaning, no_retries, region_text, timeouts};
-use crate::record::{NotASequenceNumber, Record};
+use crate::record::{HashRange, NotASequenceNumber, Record};
 use crate::time::{SystemClock, Timestamp};
 
 /// The time that a call may take that tells of a stream or opens a shard.
@@ -244,12 +244,16 @@ fn at(request: GetShardIteratorFluentBuilder, start: &Start) -> GetShardIterator
 }
 
 fn shard(listed: types::Shard) -> Shard {
+    let hash_range = listed
+        .hash_key_range
+        .and_then(|range| HashRange::parse(&range.starting_hash_key, &range.ending_hash_key).ok());
     let end = listed.sequence_number_range.and_then(|range| range.ending_sequence_number);
     Shard {
         id: listed.shard_id,
         parent: listed.parent_shard_id,
         adjacent_parent: listed.adjacent_parent_shard_id,
         closed: end.is_some(),
+        hash_range,
     }
 }
 

@@ -138,6 +138,7 @@ impl State {
             parent: parents.next(),
             adjacent_parent: parents.next(),
             closed: false,
+            hash_range: None,
         };
         self.shards.insert(id.clone(), Contents { shard, records: Vec::new() });
         id

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::record::{Record, SequenceNumber};
+use crate::record::{HashRange, Record, SequenceNumber};
 use crate::time::Timestamp;
 
 /// A stream's identity.
@@ -46,6 +46,8 @@ pub struct Shard {
     pub adjacent_parent: Option<String>,
     /// Whether it takes no more records: it was split or merged.
     pub closed: bool,
+    /// Which records it takes, by the hash of their partition key; `None`: the listing did not tell.
+    pub hash_range: Option<HashRange>,
 }
 
 impl Shard {

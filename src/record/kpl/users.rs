@@ -60,6 +60,7 @@ impl Users {
 
     /// How many user records the aggregate has, those before the next one included: the last one's
     /// sub-sequence number is one less, and with it the aggregate is done.
+    #[cfg(test)]
     pub(crate) fn total(&self) -> u64 {
         self.total as u64
     }

@@ -2,7 +2,7 @@
 
 use crate::handler::Batch;
 use crate::record::Record;
-use crate::shard::watermark::{Item, Mark};
+use crate::shard::watermark::{Item, Mark, What};
 
 /// A batch, and the parts that it was cut into.
 pub(super) struct Work {
@@ -24,7 +24,9 @@ impl Work {
         let (marks, records): (Vec<_>, Vec<_>) = items
             .into_iter()
             .map(|item| {
-                broken = item.broken.or(broken.take());
+                if let What::Broken(reason) = item.what {
+                    broken = Some(reason);
+                }
                 (item.mark, item.record)
             })
             .unzip();

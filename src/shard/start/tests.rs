@@ -6,7 +6,14 @@ const NOW: Timestamp = Timestamp::from_secs(1_000_000);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 fn terms(start_at: Position) -> Terms {
-    Terms { start_at, until: None, opened_at: OPENED, retention: Some(DAY), now: NOW }
+    Terms {
+        start_at,
+        until: None,
+        deaggregate: true,
+        opened_at: OPENED,
+        retention: Some(DAY),
+        now: NOW,
+    }
 }
 
 fn row(checkpoint: Option<&str>) -> Row {
@@ -143,7 +150,8 @@ fn inside_an_aggregate_the_checkpoint_is_the_place_to_begin() {
     let value = Partial { sequence: sequence("18"), done: 3 };
     row.partial = Some(Behind { checkpoint: row.checkpoint.clone(), value });
     assert_eq!(begun(&row, Position::Latest).start, Start::AfterSequenceNumber(sequence("17")));
-    assert_eq!(begun(&row, Position::Latest).iterator, None);
+    let begin = begun(&row, Position::Latest);
+    assert_eq!((begin.iterator, begin.origin), (None, Origin::Partial));
 }
 
 #[test]

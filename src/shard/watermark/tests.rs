@@ -22,7 +22,7 @@ fn items(aggregates: &[u64]) -> Vec<Item> {
         };
         for (n, sub) in subs.iter().enumerate() {
             let mark = Mark { index: items.len() as u64, last: n + 1 == subs.len() };
-            items.push(Item { mark, record: record(sequence, *sub), broken: None });
+            items.push(Item { mark, record: record(sequence, *sub), what: What::Handle });
         }
     }
     items
