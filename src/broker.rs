@@ -12,14 +12,14 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::handler::Handler;
 use crate::lease::{LeaseStore, Metered, OwnerId};
-use crate::position::Position;
+use crate::position::{OnGap, Position};
 use crate::run::{Ends, Run};
 use crate::shard::{
     Budget, Context, Coordinator, FailurePolicy, Phases, ReadSettings, RunSettings, StreamReport,
 };
 use crate::stream::{Source, StreamName};
 use crate::summary::{Counters, Outcome, Reason, Summary};
-use crate::time::{Moment, SharedClock, SystemClock};
+use crate::time::{Moment, SharedClock, SystemClock, Timestamp};
 
 /// The default budget for pages, in bytes.
 const DEFAULT_BUDGET: usize = 200 * 1024 * 1024;
@@ -41,6 +41,8 @@ impl Subscription {
         let read = ReadSettings {
             namespace: None,
             start_at: Position::Latest,
+            until: None,
+            on_gap: OnGap::Continue,
             batch_size: 100,
             batching_window: Duration::ZERO,
             filter: None,
@@ -55,6 +57,31 @@ impl Subscription {
     /// Where shards begin that have no checkpoint yet: a stored checkpoint wins.
     pub fn start_at(mut self, position: Position) -> Self {
         self.read.start_at = position;
+        self
+    }
+
+    /// Ends the read at a time: what arrived at `time` or later is not delivered.
+    ///
+    /// To replay a window, give the reader a namespace of its own ([`Subscription::namespace`]), so
+    /// that the positions of the live one are left alone, begin at [`Position::AtTimestamp`] and end
+    /// here. A shard is done when it shows a record that arrived at `time` or later, or when it has
+    /// nothing new and Kinesis's clock is past `time`, or when it is closed and read to its end; then
+    /// its children are read too. Its outcome is [`Outcome::Finished`], and its row keeps the checkpoint
+    /// of the last record that was delivered: only a closed shard is marked as ended. Once all shards
+    /// are done, the run ends with [`Reason::Finished`], a run without an end too, and later runs see it
+    /// from the rows: they read no shard, and end at once with the same reason.
+    ///
+    /// Arrival times are approximate: in each shard the read ends at the first record that arrived at
+    /// `time` or later. A later `time`, or none, goes on where the read ended (SPEC §6.2).
+    pub fn until(mut self, time: Timestamp) -> Self {
+        self.read.until = Some(time);
+        self
+    }
+
+    /// What to do where a shard was not read for longer than the stream keeps its records, and what
+    /// followed its position is lost; [`OnGap::Continue`] by default.
+    pub fn on_gap(mut self, on_gap: OnGap) -> Self {
+        self.read.on_gap = on_gap;
         self
     }
 
@@ -389,7 +416,7 @@ fn reason(run: &Run, reports: &[StreamReport]) -> Reason {
     if has(Reason::Deadline) {
         return if run.stop.is_cancelled() { Reason::Stopped } else { Reason::Deadline };
     }
-    let others = [Reason::CaughtUp, Reason::Paused, Reason::NothingToTake];
+    let others = [Reason::CaughtUp, Reason::Paused, Reason::NothingToTake, Reason::Finished];
     others.into_iter().find(|reason| has(*reason)).unwrap_or(Reason::Stopped)
 }
 

@@ -21,10 +21,12 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use self::reader::Reader;
-use self::value::{boolean, filter, millis, namespace, position, seconds, streams, table, whole};
+use self::value::{boolean, filter, millis, namespace, on_gap, point_in_time, position};
+use self::value::{seconds, streams, table, whole};
 use crate::filter::Filter;
-use crate::position::Position;
+use crate::position::{OnGap, Position};
 use crate::stream::StreamName;
+use crate::time::Timestamp;
 
 /// How long one may sensibly wait for anything here, in milliseconds: a day.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
@@ -48,8 +50,7 @@ const FUNCTION_MEMORY: &str = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE";
 /// Settings whose feature comes with a later release, and the values that say the same as leaving
 /// them out. Those are accepted and everything else is refused, so that nobody believes in force what
 /// is not. A release that brings a feature takes its row away.
-const LATER: &[(&str, &[&str])] =
-    &[("UNTIL", &[]), ("READ_SHARE", &["1", "1.0"]), ("ON_GAP", &["continue"])];
+const LATER: &[(&str, &[&str])] = &[("READ_SHARE", &["1", "1.0"])];
 
 /// The settings of a program that has a handler of its own.
 ///
@@ -66,6 +67,13 @@ pub struct Config {
     pub namespace: Option<String>,
     /// `LEASEHOLD_START_AT`: where shards begin that have no checkpoint; `latest` by default.
     pub start_at: Position,
+    /// `LEASEHOLD_UNTIL`: the time (RFC 3339) at which the read ends, for the replay of a window in a
+    /// namespace of its own; `None`: it does not end. See
+    /// [`Subscription::until`](crate::Subscription::until).
+    pub until: Option<Timestamp>,
+    /// `LEASEHOLD_ON_GAP`: what to do where the stream has lost what follows a position, `continue`
+    /// (the default) or `fail`.
+    pub on_gap: OnGap,
     /// `LEASEHOLD_MAX_SHARDS`: the most shards of a stream that one run holds; `None`: no limit.
     pub max_shards: Option<NonZeroUsize>,
     /// `LEASEHOLD_RELAY_MS`: relays instead of balancing (SPEC §5), and waits for a release that is
@@ -158,6 +166,8 @@ impl Config {
             table: vars.optional("TABLE", table),
             namespace: vars.optional("NAMESPACE", namespace),
             start_at: vars.optional("START_AT", position).unwrap_or_default(),
+            until: vars.optional("UNTIL", point_in_time),
+            on_gap: vars.optional("ON_GAP", on_gap).unwrap_or_default(),
             max_shards: shards.and_then(NonZeroUsize::new),
             relay: vars.optional("RELAY_MS", millis(1..=DAY_MS)),
             run: vars.optional("RUN_MS", millis(1..=DAY_MS)).unwrap_or(60 * SECOND),

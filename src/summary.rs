@@ -44,6 +44,9 @@ pub enum Reason {
     CaughtUp,
     /// There was no shard to take.
     NothingToTake,
+    /// The subscription ends at a time ([`Subscription::until`](crate::Subscription::until)), and all
+    /// that arrived before is done, by this run or by earlier ones.
+    Finished,
     /// The program asked it to stop.
     Stopped,
     /// An operator paused the stream.
@@ -57,7 +60,8 @@ pub enum Reason {
 pub enum Outcome {
     /// Given back, to be gone on with by the next run.
     Released,
-    /// Read to its end: the shard is closed and all of it is done.
+    /// Read to its end: the shard is closed and all of it is done, or all that arrived before the
+    /// subscription's [`until`](crate::Subscription::until).
     Finished,
     /// The lease passed to somebody else, or could not be renewed in time.
     Lost,
@@ -136,7 +140,7 @@ pub struct Summary {
     pub lease_reads: u64,
     /// Calls that Kinesis or the lease table throttled.
     pub throttled: u64,
-    /// Records known to have been lost to the stream's retention before anyone read them.
+    /// Places where records were lost to the stream's retention before anyone read them (SPEC §6.5).
     pub gaps: u64,
     /// User records of aggregates that belong to another shard by their keys, as after a reshard. They
     /// are delivered all the same.

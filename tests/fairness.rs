@@ -25,7 +25,7 @@ struct Endless {
 #[async_trait]
 impl Source for Endless {
     async fn describe(&self, _: &StreamName) -> Result<StreamDescription, SourceError> {
-        Ok(StreamDescription { arn: "arn".to_owned(), created_at: None, server_time: None })
+        Ok(StreamDescription { arn: "arn".to_owned(), ..StreamDescription::default() })
     }
 
     async fn list_shards(&self, _: &StreamName) -> Result<Vec<Shard>, SourceError> {
@@ -56,12 +56,7 @@ impl Source for Endless {
             data: Default::default(),
             arrived_at: Some(self.clock.wall()),
         };
-        Ok(Page {
-            records: vec![record],
-            next: Some(next),
-            behind_ms: Some(1),
-            has_children: false,
-        })
+        Ok(Page { records: vec![record], next: Some(next), behind_ms: Some(1), ..Page::default() })
     }
 }
 

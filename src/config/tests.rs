@@ -51,6 +51,8 @@ fn what_is_left_out_has_its_default() {
         table: None,
         namespace: None,
         start_at: Position::Latest,
+        until: None,
+        on_gap: OnGap::Continue,
         max_shards: None,
         relay: None,
         run: Duration::from_secs(60),
@@ -121,6 +123,16 @@ fn a_position_is_a_word_or_a_time() {
         &["earliest", "2026-01-31", "1769860800"],
         "latest, trim_horizon or a time",
     );
+}
+
+#[test]
+fn a_read_may_end_at_a_time() {
+    let all = config(&[("UNTIL", "2026-01-31T12:00:00.5Z"), ("ON_GAP", "Fail")]);
+    assert_eq!(all.until, Some(Timestamp::from_millis(1_769_860_800_500)));
+    assert_eq!(all.on_gap, OnGap::Fail);
+    assert_eq!(config(&[("ON_GAP", "continue")]).on_gap, OnGap::Continue);
+    refused("UNTIL", &["latest", "2026-01-31", "0"], "give a time (RFC 3339");
+    refused("ON_GAP", &["stop", "1"], "give continue or fail");
 }
 
 #[test]
@@ -218,7 +230,6 @@ fn settings_of_later_releases_are_accepted_only_where_they_change_nothing() {
         refused(name, &["0.5", "discard"], "not in this release");
     }
     refused("READ_SHARE", &["0.25"], "give 1 or 1.0 or remove the setting");
-    refused("UNTIL", &["2026-01-31T12:00:00Z"], "remove the setting");
 }
 
 #[test]

@@ -16,6 +16,7 @@ pub(super) fn subscription(
     let failure = &config.failure;
     let mut subscription = Subscription::new(stream.clone())
         .start_at(config.start_at)
+        .on_gap(config.on_gap)
         .batch_size(config.batch_size)
         .batching_window(config.batching_window)
         .poll(config.poll)
@@ -24,6 +25,9 @@ pub(super) fn subscription(
         .bisect_batch_on_error(failure.bisect);
     if let Some(namespace) = &config.namespace {
         subscription = subscription.namespace(namespace);
+    }
+    if let Some(until) = config.until {
+        subscription = subscription.until(until);
     }
     if let Some(filter) = &config.filter {
         subscription = subscription.filter(filter.clone());

@@ -31,6 +31,8 @@ pub struct Resume {
     pub iterator: Option<IssuedIterator>,
     /// When Kinesis last said that the shard has nothing new, by its own clock.
     pub empty_at: Option<Timestamp>,
+    /// A read that was to end at this time (`until`) is over: whatever arrived before is done.
+    pub read_until: Option<Timestamp>,
 }
 
 /// A shard iterator, which is good for 300 s.

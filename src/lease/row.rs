@@ -180,6 +180,12 @@ impl Row {
         self.checkpoint == Some(Checkpoint::ShardEnd)
     }
 
+    /// Whether all of the shard that a read up to `until` wants is done.
+    pub fn is_read_until(&self, until: Timestamp) -> bool {
+        let told = self.resume.as_ref().filter(|told| told.checkpoint == self.checkpoint);
+        told.and_then(|told| told.value.read_until).is_some_and(|read| read >= until)
+    }
+
     /// The claim on the shard, unless it has run out at `now`.
     pub fn live_claim(&self, now: Timestamp) -> Option<&Claim> {
         self.claim.as_ref().filter(|claim| claim.until >= now)

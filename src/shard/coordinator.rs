@@ -15,10 +15,10 @@ use super::account::{Account, StreamReport};
 use super::keeper::ClaimSeen;
 use super::listing::Listing;
 use super::look::{Knowledge, look};
-use super::opening::{Trouble, list, open, persist};
+use super::opening::{Opened, Trouble, list, open, persist};
 use super::pace::Pace;
 use super::plan::{self, Candidate, Next, Ours, Plan, Situation, What};
-use super::start::begin;
+use super::start::{Terms, begin};
 use super::worker::{Control, ShardReport, Worker};
 use super::{Backoff, Context};
 use crate::lease::Taken;
@@ -64,8 +64,7 @@ pub(crate) struct Coordinator {
     pace: Arc<Pace>,
     knowledge: Knowledge,
     account: Account,
-    stream_arn: Arc<str>,
-    opened_at: Timestamp,
+    opened: Opened,
     /// When this run began; when it last looked at all rows; when it last saw, made or granted a claim.
     started: Instant,
     looked: Instant,
@@ -95,10 +94,9 @@ impl Coordinator {
         let now = Instant::now();
         Self {
             pace: Arc::new(Pace::new(context.read.poll)),
-            knowledge: Knowledge::default(),
+            knowledge: Knowledge::of_a_read_until(context.read.until),
             account: Account::new(context.stream.name()),
-            stream_arn: "".into(),
-            opened_at: Timestamp::default(),
+            opened: Opened::default(),
             started: now,
             looked: now,
             moved: now,
@@ -142,8 +140,7 @@ impl Coordinator {
 
     /// May be dropped at any await: takes and workers are tasks, which are joined in the end.
     async fn read(&mut self) -> Result<Reason, String> {
-        let opened = open(&self.context, &self.trouble).await?;
-        (self.stream_arn, self.opened_at) = (opened.arn, opened.at);
+        self.opened = open(&self.context, &self.trouble).await?;
         while !self.has_listed {
             self.list_if_due();
             self.event().await;
@@ -160,6 +157,9 @@ impl Coordinator {
                 self.look(&What::Rows(parents)).await?;
             }
             let list_at = self.list_if_due();
+            if self.is_over() {
+                return Ok(Reason::Finished);
+            }
             let (wait, what) = match self.act() {
                 Next::Leave if !self.expects_shards() => {
                     return Ok(self.account.reason_to_leave());
@@ -178,6 +178,30 @@ impl Coordinator {
             {
                 return Ok(Reason::Paused);
             }
+        }
+    }
+
+    /// Whether all is done that the subscription wants, for ever.
+    fn is_over(&self) -> bool {
+        let idle = self.workers.is_empty() && self.takes.is_empty();
+        let over = idle && self.knowledge.is_over();
+        if over {
+            let (stream, until) = (&self.context.stream, self.context.read.until);
+            let until = until.unwrap_or_default();
+            tracing::info!(%stream, %until, "all that arrived before this time is done");
+        }
+        over
+    }
+
+    fn terms(&self) -> Terms {
+        let read = &self.context.read;
+        Terms {
+            start_at: read.start_at,
+            until: read.until,
+            deaggregate: read.deaggregate,
+            opened_at: self.opened.at,
+            retention: self.opened.retention,
+            now: self.opened.now(self.context.store.now()),
         }
     }
 
@@ -408,7 +432,7 @@ impl Coordinator {
             false => self.knowledge.view(&shard).row().cloned().unwrap_or_default(),
         };
         let inherited = self.knowledge.inherited(&shard);
-        let beginning = begin(&row, inherited, &self.context.read.start_at, self.opened_at);
+        let beginning = begin(&row, inherited, &self.terms());
         let view = self.knowledge.view(&shard);
         (view.ours, view.had) = (Ours::Held, true);
         let control = Control::new(&self.context.phases.stop);
@@ -416,14 +440,15 @@ impl Coordinator {
         if let Some(beginning) = &beginning {
             tracing::info!(
                 stream = %self.context.stream, %shard, from = ?beginning.origin,
-                start = ?beginning.start, after_expiry = taken.had_expired, "taken"
+                start = ?beginning.start, iterator = beginning.iterator.is_some(), after_expiry = taken.had_expired, "taken"
             );
         }
         let worker = Worker {
             context: self.context.clone(),
             pace: self.pace.clone(),
             shard: shard.clone(),
-            stream_arn: self.stream_arn.clone(),
+            stream_arn: self.opened.arn.clone(),
+            retention: self.opened.retention,
             hash_range: self.knowledge.hash_range(&shard),
             taken,
             sent,

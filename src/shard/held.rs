@@ -11,7 +11,7 @@ use super::watermark::{Mark, PageHold, Reached, Watermark};
 use crate::lease::{Attempts, FENCE_AFTER, Standing};
 use crate::record::Record;
 use crate::rules::{self, Rule};
-use crate::time::{Moment, SharedClock};
+use crate::time::{Moment, SharedClock, Timestamp};
 
 /// What the keeper, the reader and the processor of one shard share.
 pub(super) struct Held {
@@ -127,6 +127,11 @@ impl Held {
         self.state().watermark.finish();
     }
 
+    /// Whatever arrived before this time is done, and nothing else is wanted.
+    pub(super) fn read_until(&self, time: Timestamp) {
+        self.state().watermark.read_until(time);
+    }
+
     /// How far the shard is done, and how many of the writes that were asked for this answers.
     pub(super) fn standing(&self) -> (Standing, u64) {
         let state = self.state();
@@ -159,7 +164,7 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::{TestClock, Timestamp};
+    use crate::time::TestClock;
 
     #[tokio::test(start_paused = true)]
     async fn work_ends_at_the_fence_by_either_clock() {

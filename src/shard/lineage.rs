@@ -142,6 +142,32 @@ impl Lineage {
         false
     }
 
+    /// Whether all of the shard that a read up to `until` wants is done: it was read so far, or an
+    /// ancestor was and has more, which arrived before anything in this shard.
+    pub(super) fn is_beyond(&self, shard: &str, rows: &impl Rows, until: Timestamp) -> bool {
+        let mut seen = BTreeSet::from([shard]);
+        let mut next = vec![shard];
+        while let Some(id) = next.pop() {
+            if rows.row(id).is_some_and(|row| row.is_read_until(until)) {
+                return true;
+            }
+            let parents = self.shards.get(id).into_iter().flat_map(Shard::parents);
+            next.extend(parents.filter(|parent| seen.insert(parent)));
+        }
+        false
+    }
+
+    /// Whether a read up to `until` has nothing left to do in any shard. A finished shard has children:
+    /// where a listing does not show them yet, they are still to be read.
+    pub(super) fn is_read_until(&self, rows: &impl Rows, until: Timestamp) -> bool {
+        let has_children = |shard: &Arc<str>| self.children.contains_key(shard);
+        !self.shards.is_empty()
+            && self.shards.keys().all(|shard| {
+                self.is_beyond(shard, rows, until)
+                    || (has_children(shard) && self.is_finished(shard, rows))
+            })
+    }
+
     /// Whether the shard may be read: each of its parents is finished, or past retention.
     pub(super) fn may_begin(&self, shard: &str, rows: &impl Rows) -> bool {
         let Some(found) = self.shards.get(shard) else { return false };

@@ -21,6 +21,8 @@ pub(super) struct Knowledge {
     odd: BTreeMap<Arc<str>, String>,
     /// Parents that have left the listing unfinished, and were warned of.
     lost_parents: BTreeSet<Arc<str>>,
+    /// What arrived at this time or later is not wanted.
+    until: Option<Timestamp>,
 }
 
 impl Rows for BTreeMap<Arc<str>, View> {
@@ -30,6 +32,11 @@ impl Rows for BTreeMap<Arc<str>, View> {
 }
 
 impl Knowledge {
+    /// Nothing yet, of a stream of which only what arrived before `until` is wanted.
+    pub(super) fn of_a_read_until(until: Option<Timestamp>) -> Self {
+        Self { until, ..Self::default() }
+    }
+
     /// The stream lists these shards.
     pub(super) fn list(&mut self, context: &Context, shards: Vec<Shard>) {
         self.lineage = std::mem::take(&mut self.lineage).renewed(shards, &self.views);
@@ -60,8 +67,10 @@ impl Knowledge {
     /// The rows that a look at all of them reads: not those that this run holds, nor those that are
     /// known to be finished for good.
     pub(super) fn worth_a_look(&self) -> Vec<Arc<str>> {
-        let is_open =
-            |view: &View| view.ours == Ours::No && !view.row().is_some_and(Row::is_finished);
+        let is_done = |row: &Row| {
+            row.is_finished() || self.until.is_some_and(|until| row.is_read_until(until))
+        };
+        let is_open = |view: &View| view.ours == Ours::No && !view.row().is_some_and(is_done);
         self.views
             .iter()
             .filter(|(_, view)| is_open(view))
@@ -125,7 +134,7 @@ impl Knowledge {
         for (shard, view) in &self.views {
             let ours = view.ours != Ours::No;
             let listed = self.lineage.is_listed(shard) && !self.odd.contains_key(shard);
-            let open = || !self.lineage.is_finished(shard, &self.views);
+            let open = || !self.is_done(shard);
             if ours || (listed && open() && self.lineage.may_begin(shard, &self.views)) {
                 candidates.push(Candidate { shard, view });
             }
@@ -150,8 +159,19 @@ impl Knowledge {
 
     /// Listed shards that are not done.
     pub(super) fn unfinished(&self) -> Vec<Arc<str>> {
-        let open = |shard: &&Arc<str>| !self.lineage.is_finished(shard, &self.views);
-        self.lineage.listed().filter(open).cloned().collect()
+        self.lineage.listed().filter(|shard| !self.is_done(shard)).cloned().collect()
+    }
+
+    /// Whether nothing of the shard is left to do.
+    fn is_done(&self, shard: &str) -> bool {
+        let beyond = |until| self.lineage.is_beyond(shard, &self.views, until);
+        self.lineage.is_finished(shard, &self.views) || self.until.is_some_and(beyond)
+    }
+
+    /// Whether the read had an end, and all of it is done.
+    pub(super) fn is_over(&self) -> bool {
+        let Some(until) = self.until else { return false };
+        self.odd.is_empty() && self.lineage.is_read_until(&self.views, until)
     }
 
     /// Shards with which this run has this to do.

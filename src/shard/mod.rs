@@ -20,6 +20,7 @@ mod budget;
 mod call;
 mod coordinator;
 mod failure;
+mod gap;
 mod held;
 mod keeper;
 mod lanes;
@@ -50,7 +51,7 @@ pub(crate) use failure::FailurePolicy;
 use crate::filter::Filter;
 use crate::handler::Handler;
 use crate::lease::{LeaseKey, LeaseStore, OwnerId};
-use crate::position::Position;
+use crate::position::{OnGap, Position};
 use crate::stream::{Source, StreamName};
 use crate::summary::Counters;
 use crate::time::{SharedClock, Timestamp};
@@ -82,6 +83,9 @@ impl Phases {
 pub(crate) struct ReadSettings {
     pub(crate) namespace: Option<String>,
     pub(crate) start_at: Position,
+    /// What arrived at this time or later is not wanted.
+    pub(crate) until: Option<Timestamp>,
+    pub(crate) on_gap: OnGap,
     pub(crate) batch_size: usize,
     pub(crate) batching_window: Duration,
     pub(crate) filter: Option<Arc<Filter>>,

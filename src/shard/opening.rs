@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{Backoff, Context};
 use crate::lease::{StoreError, StreamRow};
@@ -18,11 +18,23 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 const CLOCK_MARGIN: Duration = Duration::from_secs(1);
 
 /// A stream that may be read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Opened {
     pub(super) arn: Arc<str>,
     /// When it was first opened by anyone on this table: the durable meaning of `LATEST`.
     pub(super) at: Timestamp,
+    /// How long it keeps records.
+    pub(super) retention: Option<Duration>,
+    /// What Kinesis's clock showed, and when.
+    told: Option<(Timestamp, Instant)>,
+}
+
+impl Opened {
+    /// Kinesis's clock, or `else_now` where it did not tell. It is never ahead of the true one: its
+    /// answer was on the way, and it tells whole seconds.
+    pub(super) fn now(&self, else_now: Timestamp) -> Timestamp {
+        self.told.map_or(else_now, |(time, at)| time + at.elapsed())
+    }
 }
 
 /// Asks which stream this is, and holds it against what the table says. Whoever comes first writes
@@ -30,6 +42,7 @@ pub(super) struct Opened {
 pub(super) async fn open(context: &Context, trouble: &Trouble) -> Result<Opened, String> {
     let describe = || context.source.describe(&context.stream);
     let description = persist(trouble, describe, |error| may_pass(context, error)).await?;
+    let told = description.server_time.map(|time| (time, Instant::now()));
     let key = context.stream_key();
     let read = || context.store.read_stream(&key);
     let mut row = persist(trouble, read, StoreError::is_transient).await?;
@@ -43,7 +56,8 @@ pub(super) async fn open(context: &Context, trouble: &Trouble) -> Result<Opened,
         check_identity(context, &row, &description)?;
     }
     let at = row.opened_at.or(offered.opened_at).unwrap_or_default();
-    Ok(Opened { arn: description.arn.into(), at })
+    let retention = description.retention;
+    Ok(Opened { arn: description.arn.into(), at, retention, told })
 }
 
 /// Lists the shards of the stream.

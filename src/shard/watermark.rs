@@ -170,7 +170,7 @@ impl Watermark {
         let Some(Reached { iterator, empty, .. }) = self.reached.take() else { return };
         let earlier = self.resume.take().and_then(|resume| resume.empty_at);
         let empty_at = if empty { Some(iterator.at) } else { earlier };
-        self.resume = Some(Resume { iterator: Some(iterator), empty_at });
+        self.resume = Some(Resume { iterator: Some(iterator), empty_at, read_until: None });
     }
 
     /// The reader has got here.
@@ -208,6 +208,11 @@ impl Watermark {
         self.checkpoint = Some(Checkpoint::ShardEnd);
         (self.partial, self.resume, self.reached) = (None, None, None);
         self.attempts.clear();
+    }
+
+    /// Whatever arrived before this time is done, and nothing else is wanted.
+    pub(super) fn read_until(&mut self, time: Timestamp) {
+        self.resume.get_or_insert_default().read_until = Some(time);
     }
 
     /// What to store.

@@ -93,6 +93,8 @@ pub(super) struct Worker {
     pub(super) pace: Arc<Pace>,
     pub(super) shard: Arc<str>,
     pub(super) stream_arn: Arc<str>,
+    /// How long the stream keeps records.
+    pub(super) retention: Option<Duration>,
     /// Which records the shard takes, if the listing told.
     pub(super) hash_range: Option<HashRange>,
     pub(super) taken: Taken,
@@ -159,12 +161,16 @@ impl Worker {
             shard: self.shard.clone(),
             stop: stop.clone(),
             lanes,
+            retention: self.retention,
             partial: self.taken.row.progress().partial,
             hash_range: self.hash_range,
         };
         let done = run(&context, reader, beginning, processors, stop).await;
         if done.finished() && !held.is_lost() {
             held.finish();
+        }
+        if let Some(until) = context.read.until.filter(|_| done.read_until()) {
+            held.read_until(until);
         }
         let what = if done.processed.is_none() { Order::Abandon } else { Order::HandBack };
         let ending = hand_back(order, what, keeper).await;
@@ -187,6 +193,17 @@ impl Done {
             (&self.read, &self.processed),
             (
                 Some(Read { end: ReadEnd::Closed, .. }),
+                Some(Processed { end: ProcessEnd::Drained, .. })
+            )
+        )
+    }
+
+    /// Whether all is done that the subscription wants of the shard.
+    fn read_until(&self) -> bool {
+        matches!(
+            (&self.read, &self.processed),
+            (
+                Some(Read { end: ReadEnd::Until, .. }),
                 Some(Processed { end: ProcessEnd::Drained, .. })
             )
         )
@@ -304,7 +321,7 @@ fn report(shard: Arc<str>, from: Option<Origin>, done: Done, ending: Ending) -> 
         Fate::Lost if !stuck => Outcome::Lost,
         _ if done.excused() => Outcome::Released,
         _ if error.is_some() => Outcome::Failed,
-        _ if from.is_none() || done.finished() => Outcome::Finished,
+        _ if from.is_none() || done.finished() || done.read_until() => Outcome::Finished,
         _ => Outcome::Released,
     };
     ShardReport {

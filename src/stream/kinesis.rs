@@ -153,6 +153,20 @@ fn home_region(client: &Client) -> Option<&str> {
     client.config().region().map(Region::as_ref)
 }
 
+/// A place for the `Date` of a call's reply, and the interceptor that puts it there.
+fn date() -> (Arc<OnceLock<Timestamp>>, DateWatch<impl Fn(DateSeen) + Send + Sync + 'static>) {
+    let date: Arc<OnceLock<Timestamp>> = Arc::default();
+    let noted = Arc::clone(&date);
+    let note = move |seen: DateSeen| {
+        noted.get_or_init(|| seen.date);
+    };
+    (date, DateWatch::new(Arc::new(SystemClock), note))
+}
+
+fn hours(hours: u64) -> Duration {
+    Duration::from_secs(hours.saturating_mul(3_600))
+}
+
 /// What the calls have in their own way that are not for records.
 fn control() -> Builder {
     Config::builder().timeout_config(timeouts(CONTROL_TIMEOUT))
@@ -171,11 +185,7 @@ fn arn(stream: &StreamName) -> Option<String> {
 impl Source for KinesisSource {
     async fn describe(&self, stream: &StreamName) -> Result<StreamDescription, SourceError> {
         let call = self.call("DescribeStreamSummary", stream);
-        let date: Arc<OnceLock<Timestamp>> = Arc::default();
-        let noted = Arc::clone(&date);
-        let note = move |seen: DateSeen| {
-            noted.get_or_init(|| seen.date);
-        };
+        let (date, watch) = date();
         let request = self
             .client(stream)
             .describe_stream_summary()
@@ -183,7 +193,7 @@ impl Source for KinesisSource {
             .set_stream_arn(arn(stream))
             .customize()
             .config_override(control())
-            .interceptor(DateWatch::new(Arc::new(SystemClock), note));
+            .interceptor(watch);
         let answer = request.send().await.map_err(|error| call.failed(&Failure::of(&error)))?;
         let summary = answer
             .stream_description_summary
@@ -192,6 +202,7 @@ impl Source for KinesisSource {
             arn: summary.stream_arn,
             created_at: timestamp(&summary.stream_creation_timestamp),
             server_time: date.get().copied(),
+            retention: u64::try_from(summary.retention_period_hours).ok().map(hours),
         })
     }
 
@@ -229,17 +240,21 @@ impl Source for KinesisSource {
         iterator: &str,
         limit: u32,
     ) -> Result<Page, SourceError> {
+        let (date, watch) = date();
         let request = self
             .client(stream)
             .get_records()
             .set_stream_arn(arn(stream))
             .shard_iterator(iterator)
-            .limit(limit.clamp(1, MOST_RECORDS).cast_signed());
+            .limit(limit.clamp(1, MOST_RECORDS).cast_signed())
+            .customize()
+            .interceptor(watch);
         let call = self.call("GetRecords", stream);
         let answer = request.send().await.map_err(|error| call.failed(&Failure::of(&error)))?;
-        page(answer).map_err(|odd| {
+        let page = page(answer).map_err(|odd| {
             SourceError::new(SourceErrorKind::Shard, format!("a record of {stream}: {odd}"))
-        })
+        })?;
+        Ok(Page { server_time: date.get().copied(), ..page })
     }
 }
 
@@ -275,6 +290,7 @@ fn page(answer: GetRecordsOutput) -> Result<Page, NotASequenceNumber> {
         records: answer.records.into_iter().map(record).collect::<Result<_, _>>()?,
         next: answer.next_shard_iterator.filter(|iterator| !iterator.is_empty()),
         behind_ms: answer.millis_behind_latest.and_then(|millis| u64::try_from(millis).ok()),
+        server_time: None,
     })
 }
 

@@ -233,6 +233,7 @@ impl World {
             arn: "arn".to_owned(),
             created_at: Some(EPOCH),
             server_time: Some(Timestamp::from_secs(self.time().as_millis() / 1000)),
+            retention: None,
         }
     }
 
@@ -263,6 +264,7 @@ impl World {
             next: (!ended).then(|| format!("{shard}/{next}")),
             behind_ms: Some(u64::from(rest)),
             has_children: ended,
+            server_time: Some(Timestamp::from_secs(self.time().as_millis() / 1000)),
             records,
         }
     }

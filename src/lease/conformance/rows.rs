@@ -47,6 +47,7 @@ fn full(time: Timestamp) -> Result<Change, Broken> {
         resume: Edit::Set(behind(Resume {
             iterator: Some(IssuedIterator { iterator: "AAAA/+=".to_owned(), at: time }),
             empty_at: Some(time),
+            read_until: Some(time),
         })),
         attempts: Edit::Set(behind(Attempts { tries: 7, size: Some(1) })),
         release: Edit::Set(ReleasePlan { owner: me.clone(), at: Some(time) }),

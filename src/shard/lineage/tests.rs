@@ -1,4 +1,5 @@
 use super::*;
+use crate::lease::{Behind, Resume};
 
 impl Rows for BTreeMap<&str, Row> {
     fn row(&self, shard: &str) -> Option<&Row> {
@@ -74,6 +75,29 @@ fn grandchildren_inherit_from_two_levels_up() {
     let rows = BTreeMap::from([("a", at("SHARD_END"))]);
     assert_eq!(diamond().inherited("d", &rows), Inherited::Beginning);
     assert_eq!(diamond().inherited("a", &rows), Inherited::Nothing);
+}
+
+#[test]
+fn a_read_up_to_a_time_is_over_when_each_line_of_shards_was_read_so_far() {
+    // SPEC §6.2
+    let until = Timestamp::from_secs(9);
+    let read = |checkpoint: &str| {
+        let checkpoint = Some(checkpoint.parse().unwrap());
+        let value = Resume { read_until: Some(until), ..Resume::default() };
+        let resume = Some(Behind { checkpoint: checkpoint.clone(), value });
+        Row { checkpoint, resume, ..Row::default() }
+    };
+    let lineage = diamond();
+    let mut rows = BTreeMap::from([("a", at("SHARD_END")), ("b", read("7"))]);
+    assert!(!lineage.is_read_until(&rows, until), "c is to be read");
+    rows.insert("c", at("SHARD_END"));
+    assert!(lineage.is_beyond("d", &rows, until), "behind the rest of b");
+    assert!(lineage.is_read_until(&rows, until));
+    assert!(!lineage.is_read_until(&rows, Timestamp::from_secs(10)), "a later end");
+    rows.insert("b", at("SHARD_END"));
+    assert!(!lineage.is_read_until(&rows, until), "d is to be read");
+    let childless = Lineage::new(vec![shard("a", &[])]);
+    assert!(!childless.is_read_until(&rows, until), "its children are not listed yet");
 }
 
 #[test]

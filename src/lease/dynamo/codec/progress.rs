@@ -15,6 +15,7 @@ const DONE: &str = "done";
 const ITERATOR: &str = "iterator";
 const AT: &str = "at";
 const EMPTY_AT: &str = "empty_at";
+const READ_UNTIL: &str = "read_until";
 const TRIES: &str = "tries";
 const SIZE: &str = "size";
 
@@ -32,20 +33,22 @@ pub(super) fn partial(item: &Item) -> Result<Option<Behind<Partial>>, Odd> {
 }
 
 pub(in super::super) fn of_resume(resume: &Behind<Resume>) -> AttributeValue {
-    let Resume { iterator, empty_at } = &resume.value;
+    let Resume { iterator, empty_at, read_until } = &resume.value;
     let text = iterator.as_ref().map(|issued| string(&issued.iterator));
     let at = iterator.as_ref().map(|issued| millis(issued.at));
-    map(resume, [(ITERATOR, text), (AT, at), (EMPTY_AT, empty_at.map(millis))])
+    let (empty_at, read_until) = (empty_at.map(millis), read_until.map(millis));
+    map(resume, [(ITERATOR, text), (AT, at), (EMPTY_AT, empty_at), (READ_UNTIL, read_until)])
 }
 
 pub(super) fn resume(item: &Item) -> Result<Option<Behind<Resume>>, Odd> {
-    behind(item, RESUME, "a map of checkpoint, iterator, at and empty_at", |map| {
+    behind(item, RESUME, "a map of checkpoint, iterator, at, empty_at and read_until", |map| {
         let iterator = match (text(map, ITERATOR).ok()?, time(map, AT).ok()?) {
             (Some(text), Some(at)) => Some(IssuedIterator { iterator: text.to_owned(), at }),
             (None, None) => None,
             _ => return None,
         };
-        Some(Resume { iterator, empty_at: time(map, EMPTY_AT).ok()? })
+        let (empty_at, read_until) = (time(map, EMPTY_AT).ok()?, time(map, READ_UNTIL).ok()?);
+        Some(Resume { iterator, empty_at, read_until })
     })
 }
 
