@@ -80,6 +80,11 @@ simulate: ## Replay a simulated history (SEED=17), or play a range of them (FROM
 chaos: ## Kill, freeze and cut off the release binary for CHAOS_SECONDS (300); CHAOS_SEED repeats a history
 	CHAOS_SECONDS=$${CHAOS_SECONDS:-300} $(CARGO) test --locked --release --all-features --test chaos -- --nocapture
 
+.PHONY: clocks
+clocks: ## Run the binary on hosts whose clocks are off (some 4 min; LIBFAKETIME=.../libfaketime.so.1, of Debian's package)
+	@test -n "$(LIBFAKETIME)" || { echo "LIBFAKETIME must name libfaketime.so.1 (Debian's package libfaketime)"; exit 1; }
+	LIBFAKETIME=$(LIBFAKETIME) $(CARGO) test --locked --all-features --test clocks -- --ignored --nocapture
+
 # The function's binary is the one that the tests use: after `make unit` there is nothing to build for it.
 .PHONY: interop
 interop: ## Share a lease table with a service built on ruststream-kinesis (2-3 min after the first build; Rust 1.95)
