@@ -135,7 +135,8 @@ async fn rows_that_become_odd_or_are_deleted_mid_run_are_lost_and_not_written_ov
     let run = tokio::spawn(function.invoke(Invocation::default().within(secs(14))));
     // It holds all of them, and has written what it did.
     for key in keys.iter().chain(&good).chain([&deleted]) {
-        while !world.dynamo.row(TABLE, key).await.is_some_and(|row| row.contains_key("checkpoint")) {
+        while !world.dynamo.row(TABLE, key).await.is_some_and(|row| row.contains_key("checkpoint"))
+        {
             sleep(millis(20)).await;
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::lease::Edit;
 
-use crate::judge::part;
+use crate::judge::{Passing, part};
 use crate::scene::{Case, Plan, case, owner};
 use crate::stream::shard_id;
 use crate::support::Fate;
@@ -54,9 +54,8 @@ fn a_claimant_that_dies_with_its_claim_out_costs_its_claims_time() {
             found = Some((shard, claimed));
         });
         let (shard, claimed) = found.expect("a claim");
-        let given = played.passings().into_iter();
-        let given = given.rfind(|passing| passing.shard == shard && passing.to.is_none());
-        let given = given.expect("it is given").at;
+        let is_release = |p: &Passing| p.shard == shard && p.to.is_none();
+        let given = played.passings().into_iter().rfind(is_release).expect("it is given").at;
         let read = played.read_after(shard, given).expect("it is read again");
         assert!(read - claimed <= CLAIM, "seed {seed}: {} s", read - claimed);
         assert_eq!(played.outcome(&case).shares, [2, 0], "seed {seed}");

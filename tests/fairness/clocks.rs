@@ -45,7 +45,8 @@ fn a_killed_run_is_succeeded_within_12_5_s_whatever_their_clocks_show() {
             assert_eq!(forced.len(), 1, "{what}: {forced:?}");
             let (shard, taken) = (forced[0].shard, forced[0].at);
             let by_killed = |write: &&crate::support::Applied| {
-                write.row.is_owned_by(&owner(0)) && shard == crate::stream::shard_index(write.key.as_str())
+                write.row.is_owned_by(&owner(0))
+                    && shard == crate::stream::shard_index(write.key.as_str())
             };
             let last = played.applied.iter().rfind(by_killed).expect("it held it");
             let since = Duration::from_secs_f64(taken - played.secs(last.at));

@@ -79,7 +79,7 @@ impl Played {
 
     /// When a run first read a shard after this time.
     pub fn read_after(&self, shard: usize, at: f64) -> Option<f64> {
-        let mut reads = self.reads.iter().filter(|read| read.shard == shard);
+        let reads = self.reads.iter().filter(|read| read.shard == shard);
         reads.map(|read| self.secs(read.at)).find(|read| *read > at)
     }
 
@@ -95,15 +95,15 @@ impl Played {
 
     /// The claims that were made: when, on which shard, by which run.
     pub fn claims(&self) -> Vec<(f64, usize, usize)> {
-        let claim = |write: &crate::support::Applied| match (&write.change.claim, &write.change.counter)
-        {
-            // An owner that carries one forward writes its counter, too.
-            (Edit::Set(claim), Edit::Leave) => {
-                let shard = shard_index(write.key.as_str());
-                Some((self.secs(write.at), shard, run_of(&claim.by)?))
-            }
-            _ => None,
-        };
+        let claim =
+            |write: &crate::support::Applied| match (&write.change.claim, &write.change.counter) {
+                // An owner that carries one forward writes its counter, too.
+                (Edit::Set(claim), Edit::Leave) => {
+                    let shard = shard_index(write.key.as_str());
+                    Some((self.secs(write.at), shard, run_of(&claim.by)?))
+                }
+                _ => None,
+            };
         self.applied.iter().filter_map(claim).collect()
     }
 

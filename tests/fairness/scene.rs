@@ -147,11 +147,11 @@ impl Case {
         let mut runs = JoinSet::new();
         for (index, plan) in self.runs.iter().enumerate() {
             let broker = match &service {
-                None => self.broker(index, &stage, &stage.clock, stage.table.clone()),
+                None => self.broker(&stage, &stage.clock, stage.table.clone()),
                 Some(service) => {
                     let clock = TestClock::starting_at(EPOCH);
                     clock.skew(self.skews[index]);
-                    self.broker(index, &stage, &clock, service.store(clock.clone()))
+                    self.broker(&stage, &clock, service.store(clock.clone()))
                 }
             };
             let (start, killed) = (plan.start, stage.kills[index].clone());
@@ -206,18 +206,11 @@ impl Case {
         }
     }
 
-    fn broker(
-        &self,
-        run: usize,
-        stage: &Stage,
-        clock: &Arc<TestClock>,
-        store: impl LeaseStore,
-    ) -> Broker {
+    fn broker(&self, stage: &Stage, clock: &Arc<TestClock>, store: impl LeaseStore) -> Broker {
         let stream = Endless {
             shards: self.shards,
             clock: stage.clock.clone(),
             quiet: self.quiet,
-            run,
             reads: stage.reads.clone(),
         };
         let most = self.batch;

@@ -17,7 +17,6 @@ const CALL: Duration = Duration::from_millis(20);
 pub struct Read {
     pub at: Instant,
     pub shard: usize,
-    pub run: usize,
 }
 
 /// Everybody's first reads, in order.
@@ -29,7 +28,6 @@ pub struct Endless {
     pub clock: Arc<TestClock>,
     /// Nothing is ever put into it.
     pub quiet: bool,
-    pub run: usize,
     pub reads: Reads,
 }
 
@@ -75,7 +73,7 @@ impl Source for Endless {
         let mut number = || parts.next().and_then(|part| part.parse::<usize>().ok());
         let (shard, last) = (number().expect("a shard"), number().expect("a number"));
         if parts.next().is_some() {
-            let read = Read { at: Instant::now(), shard, run: self.run };
+            let read = Read { at: Instant::now(), shard };
             self.reads.lock().unwrap().push(read);
         }
         if self.quiet {
