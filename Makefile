@@ -94,6 +94,11 @@ fuzz: $(CARGO_FUZZ) ## Feed the parser of KPL aggregates with FUZZ_RUNS (10 mill
 	$(CARGO_FUZZ) fuzz run --fuzz-dir fuzz --target-dir $(TARGET)/fuzz --sanitizer none kpl -- \
 		-runs=$${FUZZ_RUNS:-10000000} -print_final_stats=1
 
+.PHONY: clocks
+clocks: ## Run the binary on hosts whose clocks are off (some 4 min; LIBFAKETIME=.../libfaketime.so.1, of Debian's package)
+	@test -n "$(LIBFAKETIME)" || { echo "LIBFAKETIME must name libfaketime.so.1 (Debian's package libfaketime)"; exit 1; }
+	LIBFAKETIME=$(LIBFAKETIME) $(CARGO) test --locked --all-features --test clocks -- --ignored --nocapture
+
 # The function's binary is the one that the tests use: after `make unit` there is nothing to build for it.
 .PHONY: interop
 interop: ## Share a lease table with a service built on ruststream-kinesis (2-3 min after the first build; Rust 1.95)

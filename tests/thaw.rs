@@ -1,12 +1,16 @@
 //! A run that is frozen for 15 s in the middle of a batch, as Lambda freezes its environments, wakes to
 //! find its successor at work, or gone: none of its writes lands, and nothing is handed to its handler
-//! beyond the first fence check.
+//! beyond the first fence check. The same where its monotonic clock stood still meanwhile, in process.
 
 #[path = "real/mod.rs"]
 mod real;
+mod support;
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use leasehold::{Batch, Position, Run, Subscription};
 
 use leasehold_world::World;
 use leasehold_world::audit::Audit;
@@ -18,6 +22,7 @@ use leasehold_world::runtime::{Invocation, Outcome};
 use leasehold_world::target::{Reply, Target};
 use real::{Kind, Ledger, STREAM, TABLE, millis, secs, text, writes};
 use serde_json::{Value, json};
+use support::{Applied, Scene, name};
 use tokio::time::sleep;
 
 /// Longer than a lease, by enough for a successor to have come.
@@ -160,4 +165,78 @@ async fn thawed_at_full_speed_at_most_one_call_straddles() {
     ledger.assert_sound();
     let frozen = BTreeSet::from(["a".to_owned()]);
     ledger.assert_one_at_work(&Log::read(&output).unwrap().deliveries, &frozen);
+}
+
+/// When a handler call of a run began, and when it ended or was cut off.
+type Calls = Arc<Mutex<Vec<(String, tokio::time::Instant, Option<tokio::time::Instant>)>>>;
+
+/// Notes the end of a call, however it comes.
+struct Ends(Calls, usize);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.lock().unwrap()[self.1].2 = Some(tokio::time::Instant::now());
+    }
+}
+
+/// In the middle of a call that takes `lasting` the machine is suspended: 15 s go by for everybody else,
+/// and none on its monotonic clock, which its timers go by. Returns the time of the thaw, and the calls.
+async fn suspended_in_the_middle_of_a_call(lasting: Duration) -> (tokio::time::Instant, Calls) {
+    let scene = Scene::new(1);
+    scene.put(&scene.shard(0), 0..1_000);
+    let calls = Calls::default();
+    let broker = |lasting| {
+        let calls = calls.clone();
+        let handler = move |batch: Batch| {
+            let mut all = calls.lock().unwrap();
+            all.push((batch.invocation().to_owned(), tokio::time::Instant::now(), None));
+            let ends = Ends(calls.clone(), all.len() - 1);
+            async move {
+                sleep(lasting).await;
+                drop(ends);
+            }
+        };
+        let subscription = Subscription::new(name()).start_at(Position::TrimHorizon).batch_size(5);
+        scene.broker().subscribe(subscription, handler)
+    };
+    let (first, second) = (broker(lasting), broker(millis(100)));
+    let frozen = first.run(Run::lasting(secs(18)).named("a"));
+    let successor = async {
+        sleep(millis(2_100)).await;
+        scene.clock.skew(15_000);
+        let thawed = tokio::time::Instant::now();
+        (thawed, second.run(Run::lasting(secs(60)).named("b")).await.unwrap())
+    };
+    let (frozen, (thawed, successor)) = tokio::join!(frozen, successor);
+    let frozen = frozen.unwrap();
+    assert_eq!((frozen.lost, successor.lost), (1, 0), "{frozen:?}");
+    let applied = scene.table.applied.lock().unwrap();
+    let later: Vec<&Applied> = applied.iter().filter(|write| write.at >= thawed).collect();
+    let is_the_successors = |write: &&Applied| {
+        write.row.owner.as_ref().is_none_or(|owner| owner.as_str().starts_with("b/"))
+    };
+    assert!(later.iter().all(is_the_successors), "none of its writes landed: {later:#?}");
+    assert_eq!(later.iter().filter(|write| write.row.owner.is_none()).count(), 1, "one release");
+    drop(applied);
+    (thawed, calls)
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_its_monotonic_clock_stopped_too_a_run_hands_nothing_over_after_the_thaw() {
+    let (thawed, calls) = suspended_in_the_middle_of_a_call(millis(400)).await;
+    let calls = calls.lock().unwrap();
+    let of = |run: &str| calls.iter().filter(|(by, ..)| by == run).cloned().collect::<Vec<_>>();
+    assert_eq!(of("a").len(), 6, "the sixth call straddles the thaw");
+    assert!(of("a").iter().all(|(_, began, _)| *began < thawed));
+    assert!(of("b").len() > 100 && of("b")[0].1 - thawed < millis(100), "it is succeeded at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_its_monotonic_clock_stopped_too_a_straddling_call_is_cut_off_within_half_a_second() {
+    let (thawed, calls) = suspended_in_the_middle_of_a_call(secs(3_600)).await;
+    let calls = calls.lock().unwrap();
+    let straddling: Vec<_> = calls.iter().filter(|(by, ..)| by == "a").collect();
+    assert_eq!(straddling.len(), 1);
+    let cut_off = straddling[0].2.expect("it was cut off") - thawed;
+    assert!(cut_off <= millis(500), "{cut_off:?}");
 }

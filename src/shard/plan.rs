@@ -421,6 +421,12 @@ impl<'a> Tally<'a> {
             })
     }
 
+    /// Whether this run has asked for a shard that it does not hold yet.
+    fn has_claims_out(&self, situation: &Situation<'_>) -> bool {
+        let is_out = |candidate: &Candidate<'_>| candidate.view.ours == Ours::Claiming;
+        self.claimed > 0 || situation.candidates.iter().any(is_out)
+    }
+
     /// Whether this run has less than the least share, and may claim.
     fn is_short(&self, situation: &Situation<'_>) -> bool {
         let least = self.n / self.k(situation.now);
@@ -449,6 +455,10 @@ fn next_look(situation: &Situation<'_>, tally: &Tally<'_>, taking: &[Arc<str>]) 
     let moving = now < situation.started.max(situation.moved) + LOOK_FAST_FOR;
     let interval = if moving && !due.is_empty() { LOOK_FAST } else { LOOK_SLOW };
     let mut all = (situation.looked + interval).max(now);
+    if situation.moved >= situation.looked && tally.has_claims_out(situation) {
+        // A claim was made since: it waits for the look behind it, whatever comes back meanwhile.
+        all = all.min((situation.moved + AFTER_CLAIM).max(now));
+    }
     if tally.is_short(situation) && now > situation.looked + LOOK_FAST {
         // Claims are made straight from a look at all rows.
         all = all.min(now + FREE_AGAIN);

@@ -32,7 +32,7 @@ const SOUND: Settings = Settings {
 const UNSOUND: Settings = Settings { guarded: false, ..SOUND };
 
 /// What a sound exploration must have come across to say anything.
-const SIGHTS: [&str; 8] = [
+const SIGHTS: [&str; 9] = [
     "a take survives a lost reply",
     "a renewal survives a lost reply",
     "a release survives a lost reply",
@@ -40,6 +40,7 @@ const SIGHTS: [&str; 8] = [
     "a write that was given up lands",
     "a run is told that it lost its lease",
     "a shard is taken from a run that still believes in its lease",
+    "a handler call straddles a thaw, and is the last",
     "a shard is finished",
 ];
 

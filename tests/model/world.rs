@@ -435,6 +435,9 @@ impl World {
                     lose(state, run);
                 }
             });
+            if me.straddling && until_fence == 0 {
+                self.sights.insert("a handler call straddles a thaw, and is the last");
+            }
             let stored =
                 self.owned(state.row, run) && self.protocol.seen(state.row).mark > me.position;
             let next = if stored { Err("behind-the-checkpoint") } else { Ok(finishes) };

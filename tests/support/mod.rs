@@ -126,6 +126,22 @@ impl Table {
         assert!(matches!(update, Update::Applied(_)));
     }
 
+    /// Takes a shard for [`stranger`], or renews its lease: a service that knows only the four
+    /// attributes, and so announces nothing.
+    pub async fn hold_as_stranger(&self, shard: &str) {
+        let key = LeaseKey::shard(None, STREAM, shard);
+        let (now, counter) = (self.store.now(), self.row(shard).await.counter);
+        let condition = Condition::Free { owner: stranger(), now, counter };
+        let change = Change {
+            owner: Edit::Set(stranger()),
+            expiry: Edit::Set(now + leasehold::lease::LEASE_DURATION),
+            counter: Edit::Set(counter.map_or(1, |counter| counter + 1)),
+            ..Change::default()
+        };
+        let update = self.store.update(&key, &condition, &change).await.unwrap();
+        assert!(matches!(update, Update::Applied(_)));
+    }
+
     /// Moves the checkpoint of a row that nobody holds, as a service that knows only the four attributes.
     pub async fn import_over(&self, shard: &str, row: &Row, checkpoint: &str) {
         let key = LeaseKey::shard(None, STREAM, shard);

@@ -22,6 +22,8 @@ struct World {
     started: Timestamp,
     looked: Timestamp,
     stop_at: Timestamp,
+    moved: Timestamp,
+    fresh: bool,
     relay: Option<Duration>,
     max_shards: Option<usize>,
 }
@@ -36,7 +38,9 @@ impl World {
         };
         let views = rows.into_iter().enumerate().map(view).collect();
         let stop_at = NOW + secs(60.0);
-        World { me, views, started: NOW, looked: NOW, stop_at, relay: None, max_shards: None }
+        let (started, looked, moved, fresh) = (NOW, NOW, NOW, true);
+        let (relay, max_shards) = (None, None);
+        World { me, views, started, looked, stop_at, moved, fresh, relay, max_shards }
     }
 
     fn plan_at(&self, now: Timestamp) -> Plan {
@@ -52,8 +56,8 @@ impl World {
             relay: self.relay,
             max_shards: self.max_shards,
             looked: self.looked,
-            fresh: true,
-            moved: self.started,
+            fresh: self.fresh,
+            moved: self.moved,
             candidates: &candidates,
         })
     }
@@ -147,7 +151,7 @@ fn looks_at_all_rows_come_every_second_for_ten_and_then_every_thirty() {
     let mut world = World::new(vec![held("other", 9.0, Some(50.0)), None]);
     world.views[1].1.ours = Ours::Held;
     assert_eq!(look(&world.plan_at(NOW)), (1.0, "all".to_owned()));
-    world.started = NOW - secs(10.0);
+    (world.started, world.moved) = (NOW - secs(10.0), NOW - secs(10.0));
     assert_eq!(look(&world.plan_at(NOW)), (9.02, "0".to_owned()), "when its lease runs out");
     world.views[0].1.saw(NOW, held("other", 90.0, None), &world.me);
     assert_eq!(look(&world.plan_at(NOW)), (30.0, "all".to_owned()));
@@ -157,7 +161,7 @@ fn looks_at_all_rows_come_every_second_for_ten_and_then_every_thirty() {
 fn an_announced_release_is_looked_for_until_the_row_changes() {
     let mut world = World::new(vec![held("other", 9.0, Some(5.0)), None]);
     world.views[1].1.ours = Ours::Held;
-    world.started = NOW - secs(10.0);
+    (world.started, world.moved) = (NOW - secs(10.0), NOW - secs(10.0));
     assert_eq!(look(&world.plan_at(NOW)), (4.85, "0".to_owned()));
     let late = world.plan_at(NOW + secs(7.0));
     assert_eq!(look(&late), (7.15, "0".to_owned()), "a last batch may run long");
@@ -203,4 +207,30 @@ fn a_take_that_failed_is_tried_again_later() {
     let plan = world.plan_at(NOW);
     assert_eq!((plan.take.len(), look(&plan)), (0, (1.0, "all".to_owned())));
     assert_eq!(world.take_at(NOW + secs(2.0)), "0");
+}
+
+/// The replies to claims come back before the look that is due behind them: it must not be forgotten, or
+/// a run that claims 1, 2, 4, ... shards needs a second for each step.
+#[test]
+fn all_rows_are_looked_at_again_200_ms_after_a_claim_whatever_comes_back_meanwhile() {
+    let mut world = World::new(vec![held("other", 9.0, Some(50.0)); 8]);
+    let plan = world.plan_at(NOW);
+    assert_eq!((plan.claim.len(), look(&plan)), (1, (0.2, "all".to_owned())));
+    let claimed = |row: Option<Row>| {
+        let claim = Some(Claim { by: ME.into(), until: at(10.0) });
+        row.map(|row| Row { claim, ..row })
+    };
+    let (me, asked) = (world.me.clone(), plan.claim[0].0.clone());
+    world.moved = NOW + secs(0.01);
+    for (shard, view) in &mut world.views {
+        if *shard == asked {
+            view.saw(NOW + secs(0.01), claimed(held("other", 9.0, Some(50.0))), &me);
+        }
+    }
+    world.fresh = false;
+    assert_eq!(look(&world.plan_at(NOW + secs(0.03))), (0.21, "all".to_owned()));
+    // That look shows nothing new to claim: the next one comes a second later.
+    world.looked = NOW + secs(0.21);
+    let next = look(&world.plan_at(NOW + secs(0.23)));
+    assert_eq!(next, (0.43, asked.to_string()), "the claimed row alone");
 }
