@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::destination::Destination;
@@ -12,13 +12,14 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::handler::Handler;
 use crate::lease::{LeaseStore, Metered, OwnerId};
+use crate::metrics::{Meter, StreamMetrics};
 use crate::position::{OnGap, Position};
 use crate::run::{Ends, Run};
 use crate::shard::{
     Budget, Context, Coordinator, FailurePolicy, Phases, ReadSettings, RunSettings, StreamReport,
 };
 use crate::stream::{Source, StreamName};
-use crate::summary::{Counters, Outcome, Reason, Summary};
+use crate::summary::{Counter, Counters, Outcome, Reason, Summary};
 use crate::time::{Moment, SharedClock, SystemClock, Timestamp};
 
 /// The default budget for pages, in bytes.
@@ -193,6 +194,7 @@ pub struct Broker {
     clock: SharedClock,
     budget: Arc<Budget>,
     subscriptions: Vec<(Subscription, Arc<dyn Handler>)>,
+    observer: Option<Arc<Observer>>,
     duplicate: Option<StreamName>,
 }
 
@@ -210,6 +212,7 @@ impl Broker {
             clock: Arc::new(SystemClock),
             budget: Budget::new(DEFAULT_BUDGET),
             subscriptions: Vec::new(),
+            observer: None,
             duplicate: None,
         }
     }
@@ -217,6 +220,12 @@ impl Broker {
     /// Tells the time by `clock`.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = clock;
+        self
+    }
+
+    /// Tells `observer` what happens on each stream, once a minute and at the end of a run.
+    pub fn observe(mut self, observer: impl Fn(StreamMetrics) + Send + Sync + 'static) -> Self {
+        self.observer = Some(Arc::new(observer));
         self
     }
 
@@ -258,11 +267,14 @@ impl Broker {
         let began = Moment::now(&*self.clock);
         let ends = run.ends();
         let owner = run.owner.clone().unwrap_or_else(|| OwnerId::unique(&run.name));
-        let counters = Arc::new(Counters::default());
-        let phases = Phases::default();
-        let contexts = self.contexts(&run, &ends, &owner, &counters, &phases)?;
+        let (phases, over) = (Phases::default(), CancellationToken::new());
+        let contexts = self.contexts(&run, &ends, &owner, &phases)?;
+        let counters: Vec<_> = contexts.iter().map(|context| context.counters.clone()).collect();
+        let meters = contexts
+            .iter()
+            .map(|context| Meter::new(context.stream.name(), context.counters.clone()));
+        let telling = tell(self.observer.clone(), meters.collect(), over.clone());
 
-        let over = CancellationToken::new();
         let clockwork = wind(phases, ends, run.stop.clone(), over.clone());
         let reading = async {
             let coordinators = contexts.into_iter().map(|context| Coordinator::new(context).run());
@@ -270,7 +282,7 @@ impl Broker {
             over.cancel();
             reports
         };
-        let (reports, ()) = tokio::join!(reading, clockwork);
+        let (reports, (), ()) = tokio::join!(reading, clockwork, telling);
         let duration = began.elapsed(&*self.clock);
         let summary = summarise(&run, &owner, &counters, duration, &reports);
         finish(summary, reports)
@@ -281,11 +293,8 @@ impl Broker {
         run: &Run,
         ends: &Option<Ends>,
         owner: &OwnerId,
-        counters: &Arc<Counters>,
         phases: &Phases,
     ) -> Result<Vec<Arc<Context>>, Error> {
-        let store: Arc<dyn LeaseStore> =
-            Arc::new(Metered::new(self.store.clone(), counters.clone()));
         let now = Instant::now();
         let settings = RunSettings {
             max_shards: run.max_shards,
@@ -312,12 +321,13 @@ impl Broker {
         let chosen = self.subscriptions.iter().filter(|(subscription, _)| wanted(subscription));
         let contexts: Vec<_> = chosen
             .map(|(subscription, handler)| {
+                let counters = Arc::new(Counters::default());
                 Arc::new(Context {
                     source: self.source.clone(),
-                    store: store.clone(),
+                    store: Arc::new(Metered::new(self.store.clone(), counters.clone())),
                     handler: handler.clone(),
                     clock: self.clock.clone(),
-                    counters: counters.clone(),
+                    counters,
                     budget: self.budget.clone(),
                     stream: subscription.stream.clone(),
                     invocation: run.name.as_str().into(),
@@ -379,30 +389,55 @@ async fn at(time: Option<Instant>) {
     }
 }
 
+/// What a run tells of its streams while it goes on.
+type Observer = dyn Fn(StreamMetrics) + Send + Sync;
+
+/// How often a run tells how it is going on.
+const TELL_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Tells how each stream is going on until the run is over, and then for the last time.
+async fn tell(observer: Option<Arc<Observer>>, mut meters: Vec<Meter>, over: CancellationToken) {
+    let Some(observer) = observer else { return };
+    loop {
+        let is_over = tokio::select! {
+            biased;
+            () = over.cancelled() => true,
+            () = sleep(TELL_INTERVAL) => false,
+        };
+        meters.iter_mut().for_each(|meter| observer(meter.tell()));
+        if is_over {
+            return;
+        }
+    }
+}
+
 fn summarise(
     run: &Run,
     owner: &OwnerId,
-    counters: &Counters,
+    counters: &[Arc<Counters>],
     duration: Duration,
     reports: &[StreamReport],
 ) -> Summary {
     let shards: Vec<_> = reports.iter().flat_map(|report| report.shards.iter().cloned()).collect();
     let left = shards.iter().filter(|shard| shard.outcome == Outcome::Left).count() as u64;
+    let sum = |counter: fn(&Counters) -> &Counter| {
+        counters.iter().map(|counters| counter(counters).get()).sum()
+    };
     Summary {
         invocation: run.name.clone(),
         owner: owner.to_string(),
         reason: reason(run, reports),
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
-        records: counters.records.get(),
-        bytes: counters.bytes.get(),
-        filtered: counters.filtered.get(),
-        failed_records: counters.failed_records.get(),
-        given_up: counters.given_up.get(),
-        lease_writes: counters.lease_writes.get(),
-        lease_reads: counters.lease_reads.get(),
-        throttled: counters.throttled.get(),
-        gaps: counters.gaps.get(),
-        outside_hash_range: counters.outside.get(),
+        records: sum(|counters| &counters.records),
+        bytes: sum(|counters| &counters.bytes),
+        filtered: sum(|counters| &counters.filtered),
+        failed_records: sum(|counters| &counters.failed_records),
+        given_up: sum(|counters| &counters.given_up),
+        lease_writes: sum(|counters| &counters.lease_writes),
+        lease_reads: sum(|counters| &counters.lease_reads),
+        throttled: sum(|counters| &counters.throttled),
+        gaps: sum(|counters| &counters.gaps),
+        outside_hash_range: sum(|counters| &counters.outside),
         lost: reports.iter().map(|report| report.lost).sum(),
         left,
         stuck: reports.iter().any(|report| report.stuck),

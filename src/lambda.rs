@@ -46,7 +46,8 @@ const READ_AHEAD: f64 = 0.4;
 /// If this is not a Lambda function's environment.
 pub async fn run(handler: impl Handler) -> Result<(), Error> {
     let handler: Arc<dyn Handler> = Arc::new(handler);
-    serve(Config::from_env().map(|config| Function::new(config, move |_| handler.clone()))).await
+    let function = |config| Function::new(config, true, move |_| handler.clone());
+    serve(Config::from_env().map(function)).await
 }
 
 /// Serves the ready-made function, whose handler `LEASEHOLD_HANDLER` names: see [`FunctionConfig`].
@@ -56,7 +57,9 @@ pub async fn run(handler: impl Handler) -> Result<(), Error> {
 pub async fn run_configured() -> Result<(), Error> {
     serve(FunctionConfig::from_env().map(|function| {
         let FunctionConfig { config, handler, target_timeout } = function;
-        Function::new(config, move |aws| built_in(&handler, target_timeout, aws))
+        // What goes there is for somebody who reads records.
+        let tells_metrics = handler != HandlerSetting::Jsonl(JsonlOutput::Stdout);
+        Function::new(config, tells_metrics, move |aws| built_in(&handler, target_timeout, aws))
     }))
     .await
 }
@@ -70,6 +73,8 @@ struct Function {
     make_handler: Box<MakeHandler>,
     broker: OnceCell<Broker>,
     told_of_budget: AtomicBool,
+    /// Whether metrics are written to standard output.
+    tells_metrics: bool,
 }
 
 async fn serve(function: Result<Function, ConfigError>) -> Result<(), Error> {
@@ -112,6 +117,7 @@ async fn serve(function: Result<Function, ConfigError>) -> Result<(), Error> {
 impl Function {
     fn new(
         config: Config,
+        tells_metrics: bool,
         make_handler: impl Fn(&SdkConfig) -> Arc<dyn Handler> + Send + Sync + 'static,
     ) -> Self {
         let make_handler = Box::new(make_handler);
@@ -120,6 +126,7 @@ impl Function {
             make_handler,
             broker: OnceCell::new(),
             told_of_budget: AtomicBool::new(false),
+            tells_metrics,
         }
     }
 
@@ -192,7 +199,11 @@ impl Function {
             }
         };
         let memory = f64::from(self.config.memory_mb) * 1024.0 * 1024.0;
-        let broker = broker.read_ahead((memory * READ_AHEAD) as usize);
+        let mut broker = broker.read_ahead((memory * READ_AHEAD) as usize);
+        if self.tells_metrics {
+            // Lambda passes standard output on to CloudWatch Logs, which finds the metrics there.
+            broker = broker.observe(|told| println!("{}", told.embedded(SystemClock.wall())));
+        }
         let handler = (self.make_handler)(&aws);
         let setting = self.config.failure.on_failure.as_ref();
         let destination = setting

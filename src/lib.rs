@@ -56,6 +56,7 @@
 //! | [`Record`] | records and sequence numbers |
 //! | [`Filter`] | which records a handler gets |
 //! | [`Summary`] | what a run did |
+//! | [`StreamMetrics`] | what a run tells while it goes on |
 //! | [`time`] | timestamps and the injected clock |
 //! | `aws` | what calls through the SDK have in common: failures, retries, timeouts |
 //!
@@ -90,6 +91,7 @@ pub mod handler;
 #[cfg(feature = "dynamodb-lease")]
 pub mod lambda;
 pub mod lease;
+mod metrics;
 mod position;
 mod record;
 #[cfg(not(any(test, feature = "test-util")))]

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
+use crate::metrics::Lags;
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -18,7 +20,7 @@ impl Counter {
     }
 }
 
-/// What is counted over all shards of a run.
+/// What is counted over all shards of a stream in a run.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) records: Counter,
@@ -31,6 +33,12 @@ pub(crate) struct Counters {
     pub(crate) throttled: Counter,
     pub(crate) gaps: Counter,
     pub(crate) outside: Counter,
+    pub(crate) retries: Counter,
+    pub(crate) handler_ms: Counter,
+    pub(crate) taken: Counter,
+    pub(crate) ended: Counter,
+    pub(crate) lost: Counter,
+    pub(crate) lags: Lags,
 }
 
 /// Why a run ended.

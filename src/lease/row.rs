@@ -180,6 +180,13 @@ impl Row {
         self.checkpoint == Some(Checkpoint::ShardEnd)
     }
 
+    /// The time up to which all records are done, as far as the row tells: the arrival of the one at the
+    /// checkpoint, or of the last read that found nothing behind it.
+    pub fn done_to(&self) -> Option<Timestamp> {
+        let empty_at = self.progress().resume.and_then(|resume| resume.empty_at);
+        self.checkpoint_at.max(empty_at)
+    }
+
     /// Whether all of the shard that a read up to `until` wants is done.
     pub fn is_read_until(&self, until: Timestamp) -> bool {
         let told = self.resume.as_ref().filter(|told| told.checkpoint == self.checkpoint);

@@ -433,6 +433,7 @@ impl Coordinator {
         };
         let inherited = self.knowledge.inherited(&shard);
         let beginning = begin(&row, inherited, &self.terms());
+        self.context.counters.taken.add(1);
         let view = self.knowledge.view(&shard);
         (view.ours, view.had) = (Ours::Held, true);
         let control = Control::new(&self.context.phases.stop);
@@ -466,6 +467,8 @@ impl Coordinator {
     /// A worker has ended, with everything that worked on its shard.
     fn ended(&mut self, report: ShardReport) {
         let ShardReport { shard, outcome, row, .. } = &report;
+        self.context.counters.ended.add(1);
+        self.context.counters.lost.add((*outcome == Outcome::Lost).into());
         tracing::info!(
             stream = %self.context.stream, %shard, ?outcome, records = report.records,
             checkpoint = report.checkpoint, error = report.error, "ended"

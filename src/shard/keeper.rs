@@ -15,6 +15,7 @@ use super::Backoff;
 use super::held::Held;
 use crate::lease::{CLAIM_DURATION, Claim, Edit};
 use crate::lease::{FENCE_AFTER, Hold, Lease, LeaseStore, RENEWAL_INTERVAL, Row, StoreErrorKind};
+use crate::summary::Counters;
 use crate::time::{Moment, SharedClock};
 
 /// The longest that one write may take before it is tried again.
@@ -84,6 +85,7 @@ pub(super) struct Keeper {
     pub(super) keep: Arc<Notify>,
     /// Who decides about claims.
     pub(super) claims: mpsc::UnboundedSender<ClaimSeen>,
+    pub(super) counters: Arc<Counters>,
     /// The claim that the last renewal showed.
     pub(super) claim: Option<Claim>,
 }
@@ -149,6 +151,7 @@ impl Keeper {
                 Ok(Ok(Hold::Kept(row))) => {
                     self.held.renewed(sent);
                     self.held.wrote(asked);
+                    self.counters.lags.saw(&self.shard, Some(&row), self.store.now());
                     self.look_for_a_claim(&row);
                     return Renewal::Applied;
                 }

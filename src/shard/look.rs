@@ -89,6 +89,7 @@ impl Knowledge {
                 }
             };
             self.odd.remove(&shard);
+            context.counters.lags.saw(&shard, row.as_ref(), looked.at);
             self.view(&shard).saw(looked.at, row, &context.owner);
         }
         self.warn_of_lost_parents(context);

@@ -123,6 +123,8 @@ impl Processor {
                 Some(broken) => (Called::Failed(BROKEN, broken.to_owned()), 0),
                 None => call(&*self.context.handler, &batch, self.held.wanted()).await,
             };
+            let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.context.counters.handler_ms.add(took);
             self.count(&work.marks()[..done], &batch[..done]);
             work.done(done);
             let left = &batch[done..];
@@ -157,6 +159,7 @@ impl Processor {
                 }
                 Next::Again(len) => {
                     work.cut(u32::try_from(len).ok());
+                    self.context.counters.retries.add(1);
                     tracing::warn!(
                         stream = %self.context.stream, shard = %self.shard,
                         tries = attempts.tries, problem = told, "trying again"

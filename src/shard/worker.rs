@@ -128,6 +128,7 @@ impl Worker {
             giving: self.control.stop.clone(),
             keep: self.control.keep,
             claims: self.claims,
+            counters: context.counters.clone(),
             claim: None,
         };
         // A run that is dropped takes all of its tasks with it: nothing goes on without its keeper.
