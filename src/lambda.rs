@@ -24,7 +24,7 @@ use crate::broker::Broker;
 use crate::config::{Config, ConfigError, FunctionConfig, HandlerSetting};
 use crate::destination;
 use crate::error::Error;
-use crate::handler::{Count, Handler, Jsonl, LambdaTarget, LambdaTargetOptions};
+use crate::handler::{Count, Handler, Jsonl, JsonlOutput, LambdaTarget, LambdaTargetOptions};
 use crate::lease::{DynamoLeaseStore, MemoryLeaseStore};
 use crate::run::Run;
 use crate::summary::Summary;
