@@ -19,7 +19,10 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use self::reader::Reader;
-use self::value::{boolean, millis, namespace, position, seconds, streams, table, whole};
+use self::value::{
+    boolean, millis, namespace, position, read_share, seconds, streams, table, whole,
+};
+pub use self::value::ReadShare;
 use crate::position::Position;
 use crate::stream::StreamName;
 
@@ -47,7 +50,6 @@ const FUNCTION_MEMORY: &str = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE";
 /// is not. A release that brings a feature takes its row away.
 const LATER: &[(&str, &[&str])] = &[
     ("UNTIL", &[]),
-    ("READ_SHARE", &["1", "1.0"]),
     ("PARALLELIZATION_FACTOR", &["1"]),
     ("MAXIMUM_RETRY_ATTEMPTS", &["-1"]),
     ("MAXIMUM_RECORD_AGE_IN_SECONDS", &["-1"]),
@@ -90,6 +92,9 @@ pub struct Config {
     /// `LEASEHOLD_POLL_MS`: how long a shard that has nothing new is left alone; 1 s by default, at
     /// least 200 ms.
     pub poll: Duration,
+    /// `LEASEHOLD_READ_SHARE`: the part of what a shard serves that may be used, over 0 and at most 1;
+    /// all of it by default.
+    pub read_share: ReadShare,
     /// `LEASEHOLD_BATCH_SIZE`: the most records in a batch; 100 by default.
     pub batch_size: usize,
     /// `LEASEHOLD_MAXIMUM_BATCHING_WINDOW_IN_SECONDS`: how long a batch that is not full waits for
@@ -162,6 +167,7 @@ impl Config {
             margin: vars.optional("MARGIN_MS", millis(0..=DAY_MS)).unwrap_or(5 * SECOND),
             stop_when_caught_up: vars.optional("STOP_WHEN_CAUGHT_UP", boolean).unwrap_or(false),
             poll: vars.optional("POLL_MS", millis(poll_ms)).unwrap_or(SECOND),
+            read_share: vars.optional("READ_SHARE", read_share).unwrap_or_default(),
             batch_size: vars.optional("BATCH_SIZE", whole("records", 1..=10_000)).unwrap_or(100),
             batching_window: vars.optional(window, seconds(0..=300)).unwrap_or_default(),
             memory_mb: vars.optional("MEMORY_MB", whole("MiB", memory_mb)).unwrap_or(memory),

@@ -196,7 +196,8 @@ impl Function {
                 .start_at(self.config.start_at)
                 .batch_size(self.config.batch_size)
                 .batching_window(self.config.batching_window)
-                .poll(self.config.poll);
+                .poll(self.config.poll)
+                .read_share(self.config.read_share.into());
             if let Some(namespace) = &self.config.namespace {
                 subscription = subscription.namespace(namespace);
             }

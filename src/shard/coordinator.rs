@@ -88,7 +88,7 @@ impl Coordinator {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let now = Instant::now();
         Self {
-            pace: Arc::new(Pace::new(context.read.poll)),
+            pace: Arc::new(Pace::new(context.read.poll, context.read.read_share)),
             knowledge: Knowledge::default(),
             account: Account::new(context.stream.name()),
             stream_arn: "".into(),

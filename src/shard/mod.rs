@@ -78,6 +78,8 @@ pub(crate) struct ReadSettings {
     pub(crate) batch_size: usize,
     pub(crate) batching_window: Duration,
     pub(crate) poll: Duration,
+    /// The part of what a shard serves that may be used: over 0, at most 1.
+    pub(crate) read_share: f64,
 }
 
 /// How one run behaves.

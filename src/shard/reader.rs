@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::budget::LARGEST_PAGE;
+use super::budget::{Granted, PageSize, Share};
 use super::held::Held;
 use super::pace::{Pace, PageFacts};
 use super::start::Beginning;
@@ -17,9 +17,6 @@ use crate::lease::IssuedIterator;
 use crate::record::{Record, SequenceNumber};
 use crate::stream::{Page, SourceError, SourceErrorKind, Start};
 use crate::time::Timestamp;
-
-/// The most records that Kinesis puts on one page.
-const MOST_RECORDS: u32 = 10_000;
 
 /// The first and the longest wait between tries of a call that was throttled or got no answer.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
@@ -72,8 +69,8 @@ struct Place {
     last: Option<SequenceNumber>,
     /// The number of the next item.
     index: u64,
-    /// Payload bytes of the last page: what the next one is expected to take.
-    expected: usize,
+    /// What the shard may hold in memory, and what its next page is expected to take.
+    share: Share,
     behind_ms: Option<u64>,
     /// When the last call for a page was made.
     called: Instant,
@@ -97,7 +94,7 @@ impl Reader {
             not_before: beginning.not_before,
             last,
             index: 0,
-            expected: LARGEST_PAGE,
+            share: self.context.budget.share(self.context.stream.name()),
             behind_ms: None,
             called: Instant::now(),
             has_read: false,
@@ -164,23 +161,24 @@ impl Reader {
             // The processor is gone only when the shard is no longer wanted, which ends this too.
             return std::future::pending().await;
         };
-        let mut reservation = self.context.budget.reserve(place.expected).await;
+        let Granted { limit, mut reservation } = place.share.room().await;
         place.called = Instant::now();
         let iterator = place.iterator.as_deref().unwrap_or_default();
         let source = &self.context.source;
         let Page { mut records, next, behind_ms, has_children: _ } =
-            source.records(&self.context.stream, iterator, MOST_RECORDS).await?;
+            source.records(&self.context.stream, iterator, limit).await?;
         let bytes = records.iter().map(|record| record.data.len()).sum();
-        let facts = PageFacts { records: records.len(), bytes, limit: MOST_RECORDS, behind_ms };
+        let facts = PageFacts { records: records.len(), bytes, limit, behind_ms };
+        let size = records.iter().map(Record::size).sum();
+        place.share.saw(PageSize { records: records.len(), bytes: size, limit, behind_ms });
         place.has_read = true;
-        place.expected = bytes;
         place.behind_ms = behind_ms;
         let read_to = records.last().map(|record| record.sequence.clone());
         drop_unwanted(&mut records, place);
-        let size = records.iter().map(Record::size).sum();
+        let size = records.iter().map(Record::size).sum::<usize>();
         let items = number(records, &mut place.index);
         if !items.is_empty() {
-            reservation.settle(size);
+            reservation.settle(size + self.context.handler.memory(size));
             self.held.keep(place.index, reservation);
             slot.send(Records { items, behind_ms });
         }

@@ -1,0 +1,85 @@
+//! What a page is expected to take, and how many records fit. Pure.
+
+/// The most records that Kinesis puts on one page.
+pub(in crate::shard) const MOST_RECORDS: u32 = 10_000;
+
+/// The most bytes of payload that Kinesis puts on one page, and so that one record may have.
+const LARGEST_PAGE: usize = 10 * 1024 * 1024;
+
+/// The least that is expected of a shard that has nothing new: something may just have come in.
+const LITTLE: usize = 32 * 1024;
+
+/// How many bytes a page costs while it is decoded, in thousandths of its payload: its base64 (1.333),
+/// and the payload itself.
+const DECODING: usize = 2_350;
+
+/// What a page was like.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::shard) struct PageSize {
+    pub(in crate::shard) records: usize,
+    /// What its records take in memory.
+    pub(in crate::shard) bytes: usize,
+    /// How many it could have had.
+    pub(in crate::shard) limit: u32,
+    pub(in crate::shard) behind_ms: Option<u64>,
+}
+
+/// What the next page of a shard is expected to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Expected {
+    /// Bytes of a record.
+    record: usize,
+    /// Bytes of all that the shard has, if that is known to be little.
+    all: Option<usize>,
+}
+
+/// A page that there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    /// The most records that it may have.
+    pub(super) limit: u32,
+    /// What it is expected to take until it is decoded.
+    pub(super) cost: usize,
+}
+
+impl Expected {
+    /// Of a shard of which nothing has been read; the size of a record is that of its stream's others.
+    pub(super) fn first(record: Option<usize>) -> Self {
+        Self { record: record.unwrap_or(LARGEST_PAGE), all: None }
+    }
+
+    /// After a page like this.
+    pub(super) fn after(self, page: PageSize) -> Self {
+        let at_tip = page.behind_ms == Some(0) && page.records < page.limit as usize;
+        let all = at_tip.then(|| (2 * page.bytes).max(LITTLE));
+        let Some(mean) = page.bytes.checked_div(page.records) else { return Self { all, ..self } };
+        // Sizes vary: a page of small records does not at once make one forget the large ones. A size
+        // that was only assumed is forgotten at once.
+        let before = if self.record < LARGEST_PAGE { self.record / 4 * 3 } else { 0 };
+        Self { record: mean.max(before).clamp(1, LARGEST_PAGE), all }
+    }
+
+    /// Bytes of a record.
+    pub(super) fn record(self) -> usize {
+        self.record
+    }
+
+    /// As much as may be taken for `bytes`; `None` if that is not even one record.
+    pub(super) fn within(self, bytes: usize) -> Option<Room> {
+        let payload = bytes / DECODING * 1_000;
+        let fitting = if payload >= LARGEST_PAGE { usize::MAX } else { payload / self.record };
+        let limit = u32::try_from(fitting).unwrap_or(MOST_RECORDS).min(MOST_RECORDS);
+        (limit > 0).then(|| self.page(limit))
+    }
+
+    /// A page of one record.
+    pub(super) fn single(self) -> Room {
+        self.page(1)
+    }
+
+    fn page(self, limit: u32) -> Room {
+        let payload = self.record.saturating_mul(limit as usize).min(LARGEST_PAGE);
+        let payload = self.all.map_or(payload, |all| all.min(payload));
+        Room { limit, cost: (payload * DECODING / 1_000).max(1) }
+    }
+}
