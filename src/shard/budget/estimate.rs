@@ -9,9 +9,8 @@ const LARGEST_PAGE: usize = 10 * 1024 * 1024;
 /// The least that is expected of a shard that has nothing new: something may just have come in.
 const LITTLE: usize = 32 * 1024;
 
-/// How many bytes a page costs while it is decoded, in thousandths of its payload: its base64 (1.333),
-/// and the payload itself.
-const DECODING: usize = 2_350;
+/// Base64 takes this many thousandths of what it stands for.
+const BASE64: usize = 1_334;
 
 /// What a page was like.
 #[derive(Clone, Copy, Debug)]
@@ -66,9 +65,14 @@ impl Expected {
 
     /// As much as may be taken for `bytes`; `None` if that is not even one record.
     pub(super) fn within(self, bytes: usize) -> Option<Room> {
-        let payload = bytes / DECODING * 1_000;
-        let fitting = if payload >= LARGEST_PAGE { usize::MAX } else { payload / self.record };
-        let limit = u32::try_from(fitting).unwrap_or(MOST_RECORDS).min(MOST_RECORDS);
+        let full = self.page(MOST_RECORDS);
+        if full.cost <= bytes {
+            return Some(full);
+        }
+        let by_body = bytes / thousandths(self.record, 2 * BASE64).max(1);
+        let by_record = bytes.saturating_sub(thousandths(self.record, BASE64))
+            / thousandths(self.record, 1_000 + BASE64).max(1);
+        let limit = u32::try_from(by_body.min(by_record)).unwrap_or(MOST_RECORDS).min(MOST_RECORDS);
         (limit > 0).then(|| self.page(limit))
     }
 
@@ -80,6 +84,19 @@ impl Expected {
     fn page(self, limit: u32) -> Room {
         let payload = self.record.saturating_mul(limit as usize).min(LARGEST_PAGE);
         let payload = self.all.map_or(payload, |all| all.min(payload));
-        Room { limit, cost: (payload * DECODING / 1_000).max(1) }
+        Room { limit, cost: decoding(payload, self.record.min(payload)).max(1) }
     }
+}
+
+/// What a page takes while it is decoded. Its body comes in pieces, which are then put together: it is
+/// there twice. Then each record is taken out, decoded, and stays: there are the body, what is decoded,
+/// and the base64 of one record.
+fn decoding(payload: usize, record: usize) -> usize {
+    let coming = thousandths(payload, 2 * BASE64);
+    let decoded = thousandths(payload, 1_000 + BASE64) + thousandths(record, BASE64);
+    coming.max(decoded)
+}
+
+fn thousandths(bytes: usize, factor: usize) -> usize {
+    bytes.saturating_mul(factor) / 1_000
 }
