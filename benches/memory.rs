@@ -42,13 +42,7 @@ struct Scene {
 }
 
 const SCENES: &[Scene] = &[
-    Scene {
-        name: "1 MiB, count",
-        size: MIB,
-        pages: 3,
-        handler: "count",
-        target: Duration::ZERO,
-    },
+    Scene { name: "1 MiB, count", size: MIB, pages: 3, handler: "count", target: Duration::ZERO },
     Scene {
         name: "10 KiB, count",
         size: 10 << 10,
@@ -81,7 +75,8 @@ const SCENES: &[Scene] = &[
 
 #[tokio::main]
 async fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let binary = std::env::var("SHARD_PROCESSOR").unwrap_or_else(|_| BUILT.to_owned());
     println!("{SHARDS} shards, LEASEHOLD_MEMORY_MB={MEMORY_MB}, pages of 10 MiB");
     println!("{:20} {:>9} {:>9} {:>9}   must", "", "records", "seconds", "peak MiB");
@@ -127,7 +122,9 @@ async fn play(scene: &Scene, binary: &str) -> (u64, f64, f64) {
         .env("LEASEHOLD_START_AT", "trim_horizon")
         .env("LEASEHOLD_MEMORY_MB", MEMORY_MB)
         .env("AWS_ENDPOINT_URL_LAMBDA", target.url())
-        .envs(std::env::vars().filter(|(name, _)| name.starts_with("MALLOC_") || name == "RUST_LOG" || name.starts_with("MIMALLOC_")))
+        .envs(std::env::vars().filter(|(name, _)| {
+            name.starts_with("MALLOC_") || name == "RUST_LOG" || name.starts_with("MIMALLOC_")
+        }))
         .spawn()
         .await;
     let event = json!({ "stop_when_caught_up": true });

@@ -19,10 +19,10 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use self::reader::Reader;
+pub use self::value::ReadShare;
 use self::value::{
     boolean, millis, namespace, position, read_share, seconds, streams, table, whole,
 };
-pub use self::value::ReadShare;
 use crate::position::Position;
 use crate::stream::StreamName;
 

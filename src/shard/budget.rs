@@ -9,8 +9,9 @@
 //! for minutes, so a shard may hold only a part of what is *free*: the more is held the less each may
 //! have, and some is always left for who holds nothing. (This is the "dynamic threshold" that switches
 //! share their buffers by: A. K. Choudhury, E. L. Hahne, "Dynamic Queue Length Thresholds for
-//! Shared-Memory Packet Switches", 1998.) Only a record that is larger than all that is free waits, and
-//! only while a shard that holds nothing could not have it otherwise.
+//! Shared-Memory Packet Switches", 1998.) And a quarter of the budget on top of it is divided among all
+//! shards: small pages are read even where large ones came that nobody had expected. Only a record that
+//! is larger than that and than all that is free waits; while it does, nobody else reads ahead.
 
 mod estimate;
 mod share;
@@ -20,8 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use self::estimate::{Expected, Room};
 pub(super) use self::estimate::PageSize;
+use self::estimate::{Expected, Room};
 pub(super) use self::share::{Granted, Reservation, Share};
 
 /// The part of what is free that one shard may hold: so much is left that 16 stuck shards leave a sixth
@@ -30,6 +31,9 @@ const PART: usize = 8;
 
 /// The part while a shard that holds nothing waits for room for one record: what is free then adds up.
 const PART_IN_NEED: usize = 32;
+
+/// A shard that holds nothing always gets its part of one in this many of the budget.
+const OWN: usize = 4;
 
 /// The bytes that may be held by pages.
 #[derive(Debug)]
@@ -41,6 +45,8 @@ pub(crate) struct Budget {
 #[derive(Debug, Default)]
 struct State {
     used: usize,
+    /// How many shares there are.
+    shares: usize,
     /// What each share holds.
     held: HashMap<u64, usize>,
     /// Who waits, by the time of arrival.
@@ -69,6 +75,7 @@ impl Budget {
     pub(super) fn share(self: &Arc<Self>, stream: &str) -> Share {
         let mut state = self.state();
         state.next += 1;
+        state.shares += 1;
         let number = state.next;
         Share::new(self.clone(), number, stream.into(), state.sizes.get(stream).copied())
     }
@@ -114,7 +121,9 @@ impl Budget {
         // With empty hands one record is always fair; and where nothing is held at all, any is.
         let alone = if state.used == 0 { usize::MAX } else { free };
         let one = || Some(expected.single()).filter(|one| held == 0 && one.cost <= alone);
-        expected.within(fair).or_else(one)
+        let own = self.total / OWN / state.shares.max(1);
+        let own = || expected.within(own).filter(|_| held == 0);
+        expected.within(fair).or_else(one).or_else(own)
     }
 
     fn grant(self: &Arc<Self>, state: &mut State, share: u64, room: Room) -> Granted {
@@ -138,6 +147,11 @@ impl Budget {
             waiting.expected = Expected::first(Some(expected.record()));
         }
         self.serve_all(state);
+    }
+
+    /// A shard is done with its share.
+    fn end(&self) {
+        self.state().shares -= 1;
     }
 
     /// Someone does not wait any more.

@@ -9,6 +9,13 @@ const LARGEST_PAGE: usize = 10 * 1024 * 1024;
 /// The least that is expected of a shard that has nothing new: something may just have come in.
 const LITTLE: usize = 32 * 1024;
 
+/// What is expected at the tip of a shard whose records nobody has seen: few are larger.
+const ASSUMED: usize = 1024 * 1024;
+
+/// How many times as many records as the last page had the next one may have where memory is short: what
+/// is known of a few records says little of ten thousand.
+const GROWTH: u32 = 16;
+
 /// Base64 takes this many thousandths of what it stands for.
 const BASE64: usize = 1_334;
 
@@ -28,8 +35,12 @@ pub(in crate::shard) struct PageSize {
 pub(super) struct Expected {
     /// Bytes of a record.
     record: usize,
+    /// Whether this shard's own records were seen.
+    seen: bool,
     /// Bytes of all that the shard has, if that is known to be little.
     all: Option<usize>,
+    /// The most records to ask for, unless there is room for whatever comes.
+    most: u32,
 }
 
 /// A page that there is room for.
@@ -44,18 +55,24 @@ pub(super) struct Room {
 impl Expected {
     /// Of a shard of which nothing has been read; the size of a record is that of its stream's others.
     pub(super) fn first(record: Option<usize>) -> Self {
-        Self { record: record.unwrap_or(LARGEST_PAGE), all: None }
+        let record = record.unwrap_or(LARGEST_PAGE);
+        Self { record, seen: false, all: None, most: GROWTH }
     }
 
     /// After a page like this.
     pub(super) fn after(self, page: PageSize) -> Self {
         let at_tip = page.behind_ms == Some(0) && page.records < page.limit as usize;
-        let all = at_tip.then(|| (2 * page.bytes).max(LITTLE));
-        let Some(mean) = page.bytes.checked_div(page.records) else { return Self { all, ..self } };
-        // Sizes vary: a page of small records does not at once make one forget the large ones. A size
-        // that was only assumed is forgotten at once.
-        let before = if self.record < LARGEST_PAGE { self.record / 4 * 3 } else { 0 };
-        Self { record: mean.max(before).clamp(1, LARGEST_PAGE), all }
+        let records = u32::try_from(page.records).unwrap_or(MOST_RECORDS).clamp(1, MOST_RECORDS);
+        let most = (GROWTH * records).min(MOST_RECORDS);
+        // Sizes vary: a page of small records does not at once make one forget the large ones.
+        let before = if self.seen { self.record / 4 * 3 } else { 0 };
+        let (record, seen) = match page.bytes.checked_div(page.records) {
+            Some(mean) => (mean.max(before).clamp(1, LARGEST_PAGE), true),
+            None => (self.record, self.seen),
+        };
+        let one = if seen { record } else { record.min(ASSUMED) };
+        let all = at_tip.then(|| (2 * page.bytes).max(one).max(LITTLE));
+        Self { record, seen, all, most }
     }
 
     /// Bytes of a record.
@@ -65,14 +82,14 @@ impl Expected {
 
     /// As much as may be taken for `bytes`; `None` if that is not even one record.
     pub(super) fn within(self, bytes: usize) -> Option<Room> {
-        let full = self.page(MOST_RECORDS);
-        if full.cost <= bytes {
-            return Some(full);
+        let whole = self.page(MOST_RECORDS);
+        if decoding(LARGEST_PAGE, self.record) <= bytes {
+            return Some(whole);
         }
         let by_body = bytes / thousandths(self.record, 2 * BASE64).max(1);
         let by_record = bytes.saturating_sub(thousandths(self.record, BASE64))
             / thousandths(self.record, 1_000 + BASE64).max(1);
-        let limit = u32::try_from(by_body.min(by_record)).unwrap_or(MOST_RECORDS).min(MOST_RECORDS);
+        let limit = u32::try_from(by_body.min(by_record)).unwrap_or(MOST_RECORDS).min(self.most);
         (limit > 0).then(|| self.page(limit))
     }
 

@@ -79,6 +79,12 @@ impl Share {
     }
 }
 
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.end();
+    }
+}
+
 /// A place among those who wait, given up when dropped.
 struct Place<'a> {
     budget: &'a Arc<Budget>,
