@@ -25,6 +25,9 @@ use crate::time::{Moment, SharedClock, SystemClock, Timestamp};
 /// The default budget for pages, in bytes.
 const DEFAULT_BUDGET: usize = 200 * 1024 * 1024;
 
+/// The least part of a shard's reads that one can do with: a call in 20 s.
+const LEAST_SHARE: f64 = 0.01;
+
 /// What is left at least between the cancelling of handlers and the end of the run.
 const LAST_MOMENT: Duration = Duration::from_millis(50);
 
@@ -51,6 +54,7 @@ impl Subscription {
             deaggregate: true,
             lanes: NonZeroUsize::MIN,
             failure: FailurePolicy::default(),
+            read_share: 1.0,
         };
         Self { stream, read }
     }
@@ -162,6 +166,15 @@ impl Subscription {
     /// reads a second to all of its consumers.
     pub fn poll(mut self, interval: Duration) -> Self {
         self.read.poll = interval.max(Duration::from_millis(200));
+        self
+    }
+
+    /// The part of what a shard serves that this reader may use: over 0 (at least 0.01), at most 1, the
+    /// default. A shard serves 5 reads and 2 MiB a second to all of its consumers together; with less
+    /// than 1 every read keeps to that part, with 1 reads are as fast as they can until the service
+    /// refuses one.
+    pub fn read_share(mut self, share: f64) -> Self {
+        self.read.read_share = if share.is_nan() { 1.0 } else { share.clamp(LEAST_SHARE, 1.0) };
         self
     }
 }

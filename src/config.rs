@@ -2,8 +2,7 @@
 //!
 //! Each setting is one line here that names it, says what it may be, and what holds without it.
 //! Nothing is wrong quietly: a value that is not allowed, a name that is not known (`LEASEHOLD_POLL`
-//! for `LEASEHOLD_POLL_MS`), a setting that this release does not have and one that is set to nothing
-//! are all told in one [`ConfigError`]. Who wants a default leaves the variable out.
+//! for `LEASEHOLD_POLL_MS`) and a setting that is set to nothing are all told in one [`ConfigError`]. Who wants a default leaves the variable out.
 //!
 //! AWS's own variables (`AWS_REGION`, `AWS_ENDPOINT_URL_KINESIS`, …) are read by the SDK.
 
@@ -21,8 +20,9 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use self::reader::Reader;
+pub use self::value::ReadShare;
 use self::value::{boolean, filter, millis, namespace, on_gap, point_in_time, position};
-use self::value::{seconds, streams, table, whole};
+use self::value::{read_share, seconds, streams, table, whole};
 use crate::filter::Filter;
 use crate::position::{OnGap, Position};
 use crate::stream::StreamName;
@@ -46,11 +46,6 @@ const LEAST_MEMORY_MB: u32 = 128;
 
 /// The memory of the function, in MiB, as AWS tells it.
 const FUNCTION_MEMORY: &str = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE";
-
-/// Settings whose feature comes with a later release, and the values that say the same as leaving
-/// them out. Those are accepted and everything else is refused, so that nobody believes in force what
-/// is not. A release that brings a feature takes its row away.
-const LATER: &[(&str, &[&str])] = &[("READ_SHARE", &["1", "1.0"])];
 
 /// The settings of a program that has a handler of its own.
 ///
@@ -91,6 +86,9 @@ pub struct Config {
     /// `LEASEHOLD_POLL_MS`: how long a shard that has nothing new is left alone; 1 s by default, at
     /// least 200 ms.
     pub poll: Duration,
+    /// `LEASEHOLD_READ_SHARE`: the part of what a shard serves that may be used, over 0 and at most 1;
+    /// all of it by default.
+    pub read_share: ReadShare,
     /// `LEASEHOLD_BATCH_SIZE`: the most records in a batch; 100 by default.
     pub batch_size: usize,
     /// `LEASEHOLD_MAXIMUM_BATCHING_WINDOW_IN_SECONDS`: how long a batch that is not full waits for
@@ -174,6 +172,7 @@ impl Config {
             margin: vars.optional("MARGIN_MS", millis(0..=DAY_MS)).unwrap_or(5 * SECOND),
             stop_when_caught_up: vars.optional("STOP_WHEN_CAUGHT_UP", boolean).unwrap_or(false),
             poll: vars.optional("POLL_MS", millis(poll_ms)).unwrap_or(SECOND),
+            read_share: vars.optional("READ_SHARE", read_share).unwrap_or_default(),
             batch_size: vars.optional("BATCH_SIZE", whole("records", 1..=10_000)).unwrap_or(100),
             batching_window: vars.optional(window, seconds(0..=300)).unwrap_or_default(),
             filter: vars.optional("FILTER", filter),
@@ -181,9 +180,6 @@ impl Config {
             failure: FailureConfig::read(vars),
             memory_mb: vars.optional("MEMORY_MB", whole("MiB", memory_mb)).unwrap_or(memory),
         };
-        for (name, accepted) in LATER {
-            vars.later(name, accepted);
-        }
         streams.map(|streams| Self { streams, ..config })
     }
 }

@@ -80,19 +80,6 @@ impl Reader {
         }
     }
 
-    /// A setting of a later release: only these values, which change nothing, are accepted.
-    pub(super) fn later(&mut self, name: &'static str, accepted: &[&str]) {
-        let Some(value) = self.value(name) else { return };
-        if accepted.iter().any(|text| text.eq_ignore_ascii_case(value.trim())) {
-            return;
-        }
-        let remedy = match accepted {
-            [] => "remove the setting".to_owned(),
-            values => format!("give {} or remove the setting", values.join(" or ")),
-        };
-        self.wrong(name, &value, &format!("not in this release: {remedy}"));
-    }
-
     /// `setting` if nothing was wrong; else everything that was. It must be `None` only where a
     /// required setting was missing or wrong.
     pub(super) fn finish<T>(mut self, setting: Option<T>) -> Result<T, ConfigError> {

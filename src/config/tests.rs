@@ -59,6 +59,7 @@ fn what_is_left_out_has_its_default() {
         margin: Duration::from_secs(5),
         stop_when_caught_up: false,
         poll: Duration::from_secs(1),
+        read_share: ReadShare::default(),
         batch_size: 100,
         batching_window: Duration::ZERO,
         filter: None,
@@ -180,6 +181,7 @@ fn whole_numbers_have_bounds() {
     refused("RUN_MS", &["0", "6e4"], "milliseconds from 1 to");
     refused("MARGIN_MS", &["-1", "5s"], "milliseconds from 0 to");
     refused("POLL_MS", &["199", "0", "240001"], "milliseconds from 200 to 240000");
+    refused("READ_SHARE", &["0", "0.001", "1.1", "-1", "NaN", "50%"], "a part from 0.01 to 1");
     refused("BATCH_SIZE", &["0", "10001", "1.5"], "records from 1 to 10000");
     refused("MAXIMUM_BATCHING_WINDOW_IN_SECONDS", &["301", "0.5"], "seconds from 0 to 300");
     refused("MEMORY_MB", &["127", "1GB"], "MiB from 128 to");
@@ -196,6 +198,15 @@ fn a_filter_is_what_an_event_source_mapping_takes() {
     refused("FILTER", &["buy", r#"{"type": ["buy"]}"#], "give");
     refused("FILTER", &["{}"], "name the fields");
     refused("FILTER", &[r#"{"data": {"n": [{"numeric": ["!=", 1]}]}}"#], "data.n[0].numeric is");
+}
+
+#[test]
+fn a_part_of_the_reads_is_a_fraction() {
+    let part = |text: &str| f64::from(config(&[("READ_SHARE", text)]).read_share);
+    for (text, expected) in [("1", 1.0), ("1.0", 1.0), ("0.5", 0.5), ("0.01", 0.01)] {
+        assert!((part(text) - expected).abs() < 1e-9, "{text}");
+    }
+    assert_eq!(config(&[("READ_SHARE", "1")]), config(&[]));
 }
 
 #[test]
@@ -219,17 +230,6 @@ fn booleans_are_words_or_digits() {
         assert_eq!(stops(text), expected, "{text}");
     }
     refused("STOP_WHEN_CAUGHT_UP", &["yes", "2"], "give true or false");
-}
-
-#[test]
-fn settings_of_later_releases_are_accepted_only_where_they_change_nothing() {
-    for (name, accepted) in LATER {
-        for value in *accepted {
-            assert_eq!(config(&[(name, value)]), config(&[]), "{name}={value}");
-        }
-        refused(name, &["0.5", "discard"], "not in this release");
-    }
-    refused("READ_SHARE", &["0.25"], "give 1 or 1.0 or remove the setting");
 }
 
 #[test]

@@ -49,6 +49,30 @@ pub(super) fn filter(text: &str) -> Result<Filter, String> {
     Filter::parse(text).map_err(|error| error.to_string())
 }
 
+/// A part of what a shard serves, in thousandths: settings can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadShare(u16);
+
+impl Default for ReadShare {
+    /// All of it.
+    fn default() -> Self {
+        Self(1_000)
+    }
+}
+
+impl From<ReadShare> for f64 {
+    fn from(share: ReadShare) -> Self {
+        f64::from(share.0) / 1_000.0
+    }
+}
+
+/// A part of what a shard serves.
+pub(super) fn read_share(text: &str) -> Result<ReadShare, String> {
+    let part = text.parse::<f64>().ok().filter(|part| (0.01..=1.0).contains(part));
+    let part = part.ok_or_else(|| "give a part from 0.01 to 1, such as 0.5".to_owned())?;
+    Ok(ReadShare((part * 1_000.0).round() as u16))
+}
+
 /// Where to begin.
 pub(super) fn position(text: &str) -> Result<Position, String> {
     match text.to_ascii_lowercase().as_str() {

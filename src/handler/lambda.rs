@@ -16,6 +16,7 @@ use aws_sdk_lambda::primitives::Blob;
 
 pub(crate) use self::event::Place;
 use self::event::{REQUEST_LIMIT, next_request};
+use super::encoded::base64_len;
 use super::{Batch, Handled, Handler, HandlerError};
 use crate::aws::{Failure, no_retries, timeouts};
 
@@ -132,6 +133,11 @@ impl Handler for LambdaTarget {
             batch.done_to(done);
         }
         Ok(Handled::All)
+    }
+
+    /// A request holds the records once more, as base64.
+    fn memory(&self, bytes: usize) -> usize {
+        base64_len(bytes).min(REQUEST_LIMIT)
     }
 }
 

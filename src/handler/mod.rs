@@ -108,6 +108,13 @@ pub trait Handler: Send + Sync + 'static {
     /// # Errors
     /// If the batch, or what [`Batch::done_to`] has not named of it, must be tried again.
     async fn handle(&self, batch: Batch) -> Result<Handled, HandlerError>;
+
+    /// How many bytes are taken, beside the records themselves, while records of this many bytes are
+    /// handled: a request that they are copied into, say. What is read ahead is bounded with that in
+    /// mind ([`Broker::read_ahead`](crate::Broker::read_ahead)). Nothing, unless a handler says so.
+    fn memory(&self, _bytes: usize) -> usize {
+        0
+    }
 }
 
 /// What a closure may return to be a handler.
@@ -157,5 +164,9 @@ where
 impl<H: Handler + ?Sized> Handler for std::sync::Arc<H> {
     async fn handle(&self, batch: Batch) -> Result<Handled, HandlerError> {
         (**self).handle(batch).await
+    }
+
+    fn memory(&self, bytes: usize) -> usize {
+        (**self).memory(bytes)
     }
 }

@@ -20,6 +20,7 @@ pub(super) fn subscription(
         .batch_size(config.batch_size)
         .batching_window(config.batching_window)
         .poll(config.poll)
+        .read_share(config.read_share.into())
         .deaggregate(config.deaggregate)
         .parallelization_factor(failure.parallelization_factor)
         .bisect_batch_on_error(failure.bisect);

@@ -93,7 +93,7 @@ impl Coordinator {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let now = Instant::now();
         Self {
-            pace: Arc::new(Pace::new(context.read.poll)),
+            pace: Arc::new(Pace::new(context.read.poll, context.read.read_share)),
             knowledge: Knowledge::of_a_read_until(context.read.until),
             account: Account::new(context.stream.name()),
             opened: Opened::default(),

@@ -95,6 +95,8 @@ pub(crate) struct ReadSettings {
     /// How many batches of one shard are handled at once.
     pub(crate) lanes: NonZeroUsize,
     pub(crate) failure: FailurePolicy,
+    /// The part of what a shard serves that may be used: over 0, at most 1.
+    pub(crate) read_share: f64,
 }
 
 /// How one run behaves.

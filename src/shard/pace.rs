@@ -4,7 +4,8 @@
 //! (<https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html>). A page that took
 //! more than a second's worth is followed by a pause, since the service is sure to refuse before. Up
 //! to the first refusal full pages are fetched as fast as they are worked off; from then on every
-//! read of the stream keeps to the limits until the run ends.
+//! read of the stream keeps to the limits until the run ends. Who wants only a part of that
+//! (`LEASEHOLD_READ_SHARE`) leaves the rest to the others from the first read on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -28,18 +29,29 @@ pub(super) struct PageFacts {
 #[derive(Debug)]
 pub(crate) struct Pace {
     poll: Duration,
-    refused: AtomicBool,
+    /// The shortest time between two calls.
+    calls: Duration,
+    bytes_per_second: f64,
+    /// Whether reads keep to the limits: always if only a part of them is ours, else once the service
+    /// has refused a read.
+    keeps: AtomicBool,
 }
 
 impl Pace {
-    /// A pace with this wait between reads of a shard that has nothing new.
-    pub(crate) fn new(poll: Duration) -> Self {
-        Self { poll, refused: AtomicBool::new(false) }
+    /// A pace with this wait between reads of a shard that has nothing new, which uses no more than
+    /// `share` (up to 1) of what a shard serves.
+    pub(crate) fn new(poll: Duration, share: f64) -> Self {
+        Self {
+            poll,
+            calls: CALL_INTERVAL.div_f64(share),
+            bytes_per_second: BYTES_PER_SECOND as f64 * share,
+            keeps: AtomicBool::new(share < 1.0),
+        }
     }
 
     /// The service refused a read: it does enforce its limits here.
     pub(super) fn refused(&self) {
-        self.refused.store(true, Ordering::Relaxed);
+        self.keeps.store(true, Ordering::Relaxed);
     }
 
     /// How long after the start of the call that brought this page the next one may start.
@@ -47,14 +59,14 @@ impl Pace {
         if page.records == 0 {
             // Lag that is unknown may be none: an idle shard must not be read five times a second.
             let behind = page.behind_ms.is_some_and(|behind| behind > 0);
-            return if behind { CALL_INTERVAL } else { self.poll };
+            return if behind { self.calls } else { self.poll.max(self.calls) };
         }
         let at_tip = page.behind_ms == Some(0) && page.records < page.limit as usize;
-        let by_bytes = Duration::from_secs_f64(page.bytes as f64 / BYTES_PER_SECOND as f64);
+        let by_bytes = Duration::from_secs_f64(page.bytes as f64 / self.bytes_per_second);
         if at_tip {
-            self.poll.max(by_bytes)
-        } else if self.refused.load(Ordering::Relaxed) {
-            CALL_INTERVAL.max(by_bytes)
+            self.poll.max(self.calls).max(by_bytes)
+        } else if self.keeps.load(Ordering::Relaxed) {
+            self.calls.max(by_bytes)
         } else if page.bytes > BYTES_PER_SECOND {
             by_bytes
         } else {
@@ -75,7 +87,7 @@ mod tests {
 
     #[test]
     fn empty_pages_are_polled_and_chased_while_behind() {
-        let pace = Pace::new(POLL);
+        let pace = Pace::new(POLL, 1.0);
         assert_eq!(pace.interval(page(0, 0, Some(0))), POLL);
         assert_eq!(pace.interval(page(0, 0, None)), POLL, "unknown lag");
         assert_eq!(pace.interval(page(0, 0, Some(5_000))), CALL_INTERVAL);
@@ -83,7 +95,7 @@ mod tests {
 
     #[test]
     fn full_pages_follow_at_once_until_the_service_refuses() {
-        let pace = Pace::new(POLL);
+        let pace = Pace::new(POLL, 1.0);
         assert_eq!(pace.interval(page(10_000, 1 << 20, Some(0))), Duration::ZERO);
         assert_eq!(pace.interval(page(10, 100, Some(9))), Duration::ZERO);
         pace.refused();
@@ -93,12 +105,26 @@ mod tests {
 
     #[test]
     fn a_page_of_ten_mebibytes_is_followed_by_five_seconds() {
-        let pace = Pace::new(POLL);
+        let pace = Pace::new(POLL, 1.0);
         assert_eq!(pace.interval(page(10, 10 << 20, Some(9))), Duration::from_secs(5));
     }
 
     #[test]
     fn at_the_tip_the_next_read_waits_for_the_poll() {
-        assert_eq!(Pace::new(POLL).interval(page(3, 600, Some(0))), POLL);
+        assert_eq!(Pace::new(POLL, 1.0).interval(page(3, 600, Some(0))), POLL);
+    }
+
+    /// SPEC §6.6: `READ_SHARE`.
+    #[test]
+    fn a_part_of_the_budget_is_kept_to_from_the_first_page_on() {
+        let pace = Pace::new(POLL, 0.5);
+        assert_eq!(pace.interval(page(10, 100, Some(9))), 2 * CALL_INTERVAL, "2.5 calls a second");
+        assert_eq!(pace.interval(page(10_000, 1 << 20, Some(0))), Duration::from_secs(1));
+        assert_eq!(pace.interval(page(10, 10 << 20, Some(9))), Duration::from_secs(10));
+        assert_eq!(pace.interval(page(0, 0, Some(9))), 2 * CALL_INTERVAL);
+        assert_eq!(pace.interval(page(0, 0, Some(0))), POLL);
+        let tenth = Pace::new(POLL, 0.1);
+        assert_eq!(tenth.interval(page(0, 0, Some(0))), 2 * POLL, "the poll is no way around it");
+        assert_eq!(tenth.interval(page(3, 600, Some(0))), 2 * POLL);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::budget::LARGEST_PAGE;
+use super::budget::{Granted, PageSize, Share};
 use super::gap::Gap;
 use super::held::Held;
 use super::lanes::{Entry, Lanes};
@@ -20,9 +20,6 @@ use crate::record::kpl::{self, Opened, Users};
 use crate::record::{HashRange, Record, SequenceNumber};
 use crate::stream::{Page, SourceError, SourceErrorKind, Start};
 use crate::time::Timestamp;
-
-/// The most records that Kinesis puts on one page.
-const MOST_RECORDS: u32 = 10_000;
 
 /// The first and the longest wait between tries of a call that was throttled or got no answer.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
@@ -88,8 +85,8 @@ struct Place {
     is_over: bool,
     /// The number of the next item.
     index: u64,
-    /// Payload bytes of the last page: what the next one is expected to take.
-    expected: usize,
+    /// What the shard may hold in memory, and what its next page is expected to take.
+    share: Share,
     behind_ms: Option<u64>,
     /// When the last call for a page was made.
     called: Instant,
@@ -114,7 +111,7 @@ impl Reader {
             gap,
             is_over: false,
             index: 0,
-            expected: LARGEST_PAGE,
+            share: self.context.budget.share(self.context.stream.name()),
             behind_ms: None,
             called: Instant::now(),
             has_read: false,
@@ -180,17 +177,18 @@ impl Reader {
     /// Fetches a page and passes it on.
     async fn next_page(&self, place: &mut Place) -> Result<PageFacts, SourceError> {
         let slot = self.lanes.place().await;
-        let mut reservation = self.context.budget.reserve(place.expected).await;
+        let Granted { limit, mut reservation } = place.share.room().await;
         place.called = Instant::now();
         let iterator = place.iterator.as_deref().unwrap_or_default();
         let source = &self.context.source;
         let Page { mut records, next, behind_ms, server_time, has_children: _ } =
-            source.records(&self.context.stream, iterator, MOST_RECORDS).await?;
+            source.records(&self.context.stream, iterator, limit).await?;
         let now = server_time.unwrap_or_else(|| self.context.store.now());
         let bytes = records.iter().map(|record| record.data.len()).sum();
-        let facts = PageFacts { records: records.len(), bytes, limit: MOST_RECORDS, behind_ms };
+        let facts = PageFacts { records: records.len(), bytes, limit, behind_ms };
+        let size = records.iter().map(Record::size).sum();
+        place.share.saw(PageSize { records: records.len(), bytes: size, limit, behind_ms });
         (place.has_read, place.is_resumed) = (true, false);
-        place.expected = bytes;
         place.behind_ms = behind_ms;
         let read_to = records.last().map(|record| record.sequence.clone());
         let empty = facts.records == 0 && behind_ms == Some(0);
@@ -202,7 +200,8 @@ impl Reader {
         }
         let entries = self.number(records, &mut place.index);
         if !entries.is_empty() {
-            reservation.settle(entries.iter().map(Entry::size).sum());
+            let size = entries.iter().map(Entry::size).sum::<usize>();
+            reservation.settle(size + self.context.handler.memory(size));
             self.held.keep(place.index, (reservation, slot));
             self.lanes.send(entries, behind_ms);
         }
