@@ -10,7 +10,7 @@ use leasehold::{Batch, Broker, DynamoLeaseStore, Position, Reason, Run, Subscrip
 use leasehold_world::dynamo::{Dynamo, Options};
 use leasehold_world::kinesis::{self, Kinesis};
 use leasehold_world::kinesis_local::KinesisLocal;
-use leasehold_world::producer::{Number, Producer};
+use leasehold_world::producer::{Amount, Number, Producer};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +18,8 @@ const STREAM: &str = "orders";
 const TABLE: &str = "leases";
 const RECORDS: u64 = 5_000;
 const KEYS: u32 = 20;
+/// Records a second.
+const RATE: u64 = 700;
 
 /// The records as they were delivered, repeats included.
 #[derive(Clone, Default)]
@@ -45,33 +47,37 @@ impl Delivered {
         keys
     }
 
+    /// How many records of each key came.
+    fn counts(&self) -> BTreeMap<u32, usize> {
+        self.first().into_iter().map(|(key, seen)| (key, seen.len())).collect()
+    }
+
     async fn all(&self) {
-        while self.first().values().map(|seen| seen.len() as u64).sum::<u64>() < RECORDS {
+        while self.counts().values().sum::<usize>() < RECORDS as usize {
             sleep(Duration::from_millis(50)).await;
         }
     }
 }
 
-/// Puts the records, and reshards after each sixth of them.
+/// Puts the records at a rate that leaves the runs time to share the shards, and reshards after each
+/// sixth of them.
 async fn live(kinesis: &Kinesis) {
     let mut producer = Producer::new(kinesis.client(), STREAM).keys(KEYS);
-    let mut put = 0;
     let ids = kinesis.shard_ids(STREAM).await;
-    let [left, middle] = {
-        put += producer.put(RECORDS / 6).await.total;
-        kinesis.split(STREAM, &ids[0]).await
-    };
-    put += producer.put(RECORDS / 6).await.total;
-    let [_, right] = kinesis.split(STREAM, &ids[1]).await;
-    put += producer.put(RECORDS / 6).await.total;
-    let merged = kinesis.merge(STREAM, &left, &middle).await;
-    put += producer.put(RECORDS / 6).await.total;
-    let [_, part] = kinesis.split(STREAM, &merged).await;
-    put += producer.put(RECORDS / 6).await.total;
-    let next = neighbour(kinesis, &part).await;
-    assert_ne!(next, right, "a split's right half is next to the other split's left half");
-    kinesis.merge(STREAM, &part, &next).await;
-    put += producer.put(RECORDS - put).await.total;
+    let mut part = async |records| producer.put_at_rate(RATE, Amount::Records(records)).await.total;
+    let sixth = RECORDS / 6;
+    let mut put = part(sixth).await;
+    let [left, right] = kinesis.split(STREAM, &ids[0]).await;
+    put += part(sixth).await;
+    kinesis.split(STREAM, &ids[1]).await;
+    put += part(sixth).await;
+    let merged = kinesis.merge(STREAM, &left, &right).await;
+    put += part(sixth).await;
+    // A split of a merge of a split, and a merge of that with a part of another split.
+    let [_, half] = kinesis.split(STREAM, &merged).await;
+    put += part(sixth).await;
+    kinesis.merge(STREAM, &half, &neighbour(kinesis, &half).await).await;
+    put += part(RECORDS - put).await;
     assert_eq!(put, RECORDS);
 }
 
@@ -94,7 +100,7 @@ async fn neighbour(kinesis: &Kinesis, shard: &str) -> String {
 async fn history(kinesis: &Kinesis) {
     let dynamo = Dynamo::start(Options::default()).await;
     dynamo.create_lease_table(TABLE).await;
-    kinesis.create_stream(STREAM, 2).await;
+    kinesis.create_stream(STREAM, 4).await;
     let delivered = Delivered::default();
     let broker = || {
         let subscription = Subscription::new(STREAM.parse().unwrap())
@@ -118,7 +124,8 @@ async fn history(kinesis: &Kinesis) {
         first.cancel();
         let all = timeout(Duration::from_secs(45), delivered.all()).await;
         others.cancel();
-        assert!(all.is_ok(), "not all records came: {:?}", delivered.first());
+        let rows = dynamo.rows(TABLE).await;
+        assert!(all.is_ok(), "not all records came: {:#?} {rows:#?}", delivered.counts());
     };
     let (one, two, three, ()) = tokio::join!(
         run("one", 0, first.clone()),

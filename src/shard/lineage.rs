@@ -222,9 +222,10 @@ pub(super) enum Inherited {
 }
 
 impl Inherited {
-    /// One more ancestor with a position, of which this is known.
+    /// One more ancestor with a position, of which this is known. Opened at the beginning of time
+    /// means that all of it is wanted.
     fn and(self, since: Option<Timestamp>) -> Self {
-        match (self, since) {
+        match (self, since.filter(|since| *since > Timestamp::default())) {
             (Self::Beginning, _) | (_, None) => Self::Beginning,
             (Self::Nothing, Some(since)) => Self::Since(since),
             (Self::Since(other), Some(since)) => Self::Since(other.min(since)),

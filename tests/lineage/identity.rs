@@ -61,3 +61,16 @@ async fn a_stream_that_was_deleted_and_created_anew_is_refused_until_its_rows_ar
     }
     assert_eq!(anew.notes.take().len(), 0);
 }
+
+/// §6.4: a row that lacks the time of the stream's creation gets it as soon as it is known.
+#[tokio::test(start_paused = true)]
+async fn a_time_of_creation_that_was_not_stored_at_first_is_filled_in() {
+    let scene = Scene::new(1);
+    let stream = Tampered::new(&scene).without_creation();
+    stream.noting(&scene, Position::Latest).run(scene.once()).await.unwrap();
+    scene.noting(Position::Latest).run(scene.once()).await.unwrap();
+    tokio::time::advance(secs(60)).await;
+    let anew = Scene { stream: MemoryStream::new(name(), 1, scene.clock.clone()), ..scene };
+    let error = anew.noting(Position::Latest).run(anew.once()).await.unwrap_err();
+    assert!(error.to_string().contains("created anew"), "{error}");
+}

@@ -71,6 +71,8 @@ async fn an_unfinished_parent_past_retention_is_counted_as_a_gap_and_blocks_nobo
     scene.put(&left, ["more"]);
     let summary = broker.run(scene.once()).await.unwrap();
     assert_eq!((summary.records, summary.gaps, stream.count()), (1, 0, 3));
+    let summary = broker.run(Run::lasting(secs(150))).await.unwrap();
+    assert_eq!(summary.gaps, 0, "nor by one that lists it away twice");
 }
 
 /// §6.3: one that nobody has ever read is not even a gap.

@@ -14,12 +14,13 @@ use crate::support::{Scene, name};
 /// What becomes of the n-th listing, from 0.
 type Listed = dyn FnMut(usize, Vec<Shard>) -> Result<Vec<Shard>, SourceError> + Send;
 
-/// A stream whose listings and description a test may change on the way. Clones are the same one.
+/// A stream whose listings and description a test may change on the way.
 #[derive(Clone)]
 pub struct Tampered {
     stream: MemoryStream,
     listed: Arc<Mutex<Box<Listed>>>,
-    arn: Arc<Mutex<Option<String>>>,
+    arn: Option<String>,
+    hides_creation: bool,
     /// When each listing was asked for.
     pub listings: Arc<Mutex<Vec<Instant>>>,
 }
@@ -30,7 +31,8 @@ impl Tampered {
         Self {
             stream: scene.stream.clone(),
             listed: Arc::new(Mutex::new(Box::new(|_, shards| Ok(shards)))),
-            arn: Arc::default(),
+            arn: None,
+            hides_creation: false,
             listings: Arc::default(),
         }
     }
@@ -55,8 +57,12 @@ impl Tampered {
 
     /// Says that it has this ARN.
     pub fn with_arn(self, arn: &str) -> Self {
-        *self.arn.lock().unwrap() = Some(arn.to_owned());
-        self
+        Self { arn: Some(arn.to_owned()), ..self }
+    }
+
+    /// Does not say when it was created.
+    pub fn without_creation(self) -> Self {
+        Self { hides_creation: true, ..self }
     }
 
     /// A broker on the scene's table that reads it and notes every record.
@@ -75,8 +81,9 @@ impl Tampered {
 impl Source for Tampered {
     async fn describe(&self, stream: &StreamName) -> Result<StreamDescription, SourceError> {
         let description = self.stream.describe(stream).await?;
-        let arn = self.arn.lock().unwrap().clone().unwrap_or(description.arn);
-        Ok(StreamDescription { arn, ..description })
+        let arn = self.arn.clone().unwrap_or(description.arn);
+        let created_at = description.created_at.filter(|_| !self.hides_creation);
+        Ok(StreamDescription { arn, created_at, ..description })
     }
 
     async fn list_shards(&self, stream: &StreamName) -> Result<Vec<Shard>, SourceError> {

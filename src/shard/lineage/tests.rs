@@ -108,6 +108,8 @@ fn a_time_is_inherited_only_if_it_holds_for_all_ancestors_with_a_position() {
     assert_eq!(diamond().inherited("d", &rows), Inherited::Since(time(5)));
     rows.insert("c", at("SHARD_END"));
     assert_eq!(diamond().inherited("d", &rows), Inherited::Beginning);
+    rows.insert("c", since(0));
+    assert_eq!(diamond().inherited("d", &rows), Inherited::Beginning);
 }
 
 #[test]
