@@ -1,5 +1,5 @@
 # What one does with this checkout. `make help` lists it. Rust and Python 3.10 or newer are all that is needed: the
-# AWS SAM command line and cargo-lambda are put into .venv when a target first asks for them.
+# AWS SAM command line, cargo-lambda, moto, and Node with kinesis-local are put into .venv when a target asks for them.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -53,7 +53,7 @@ lint: ## Formatting, clippy and rustdoc, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --all-features --no-deps
 
 .PHONY: unit
-unit: ## The tests and doc tests alone
+unit: tools ## The tests and doc tests alone
 	$(CARGO) test --locked --workspace --all-features --no-fail-fast
 
 .PHONY: dependencies
@@ -79,6 +79,20 @@ simulate: ## Replay a simulated history (SEED=17), or play a range of them (FROM
 .PHONY: chaos
 chaos: ## Kill, freeze and cut off the release binary for CHAOS_SECONDS (300); CHAOS_SEED repeats a history
 	CHAOS_SECONDS=$${CHAOS_SECONDS:-300} $(CARGO) test --locked --release --all-features --test chaos -- --nocapture
+
+# Pinned, and built beside everything else that is built. On a stable compiler there are no sanitizers: the parser has
+# no unsafe code of its own, and the target counts what it allocates.
+CARGO_FUZZ_VERSION := 0.13.2
+CARGO_FUZZ := $(TARGET)/tools/$(CARGO_FUZZ_VERSION)/bin/cargo-fuzz
+
+$(CARGO_FUZZ):
+	$(CARGO) install cargo-fuzz --version $(CARGO_FUZZ_VERSION) --locked --root $(TARGET)/tools/$(CARGO_FUZZ_VERSION)
+
+.PHONY: fuzz
+fuzz: $(CARGO_FUZZ) ## Feed the parser of KPL aggregates with FUZZ_RUNS (10 million) random inputs (some minutes; a C++ compiler)
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO_FUZZ) fuzz run --fuzz-dir fuzz --target-dir $(TARGET)/fuzz --sanitizer none kpl -- \
+		-runs=$${FUZZ_RUNS:-10000000} -print_final_stats=1
 
 .PHONY: clocks
 clocks: ## Run the binary on hosts whose clocks are off (some 4 min; LIBFAKETIME=.../libfaketime.so.1, of Debian's package)

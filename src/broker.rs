@@ -1,20 +1,25 @@
 //! The broker: a lease store, the streams that are read through it, and runs.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::destination::Destination;
 use crate::error::Error;
+use crate::filter::Filter;
 use crate::handler::Handler;
 use crate::lease::{LeaseStore, Metered, OwnerId};
-use crate::position::Position;
+use crate::position::{OnGap, Position};
 use crate::run::{Ends, Run};
-use crate::shard::{Budget, Context, Coordinator, Phases, ReadSettings, RunSettings, StreamReport};
+use crate::shard::{
+    Budget, Context, Coordinator, FailurePolicy, Phases, ReadSettings, RunSettings, StreamReport,
+};
 use crate::stream::{Source, StreamName};
 use crate::summary::{Counters, Outcome, Reason, Summary};
-use crate::time::{Moment, SharedClock, SystemClock};
+use crate::time::{Moment, SharedClock, SystemClock, Timestamp};
 
 /// The default budget for pages, in bytes.
 const DEFAULT_BUDGET: usize = 200 * 1024 * 1024;
@@ -36,9 +41,15 @@ impl Subscription {
         let read = ReadSettings {
             namespace: None,
             start_at: Position::Latest,
+            until: None,
+            on_gap: OnGap::Continue,
             batch_size: 100,
             batching_window: Duration::ZERO,
+            filter: None,
             poll: Duration::from_secs(1),
+            deaggregate: true,
+            lanes: NonZeroUsize::MIN,
+            failure: FailurePolicy::default(),
         };
         Self { stream, read }
     }
@@ -46,6 +57,31 @@ impl Subscription {
     /// Where shards begin that have no checkpoint yet: a stored checkpoint wins.
     pub fn start_at(mut self, position: Position) -> Self {
         self.read.start_at = position;
+        self
+    }
+
+    /// Ends the read at a time: what arrived at `time` or later is not delivered.
+    ///
+    /// To replay a window, give the reader a namespace of its own ([`Subscription::namespace`]), so
+    /// that the positions of the live one are left alone, begin at [`Position::AtTimestamp`] and end
+    /// here. A shard is done when it shows a record that arrived at `time` or later, or when it has
+    /// nothing new and Kinesis's clock is past `time`, or when it is closed and read to its end; then
+    /// its children are read too. Its outcome is [`Outcome::Finished`], and its row keeps the checkpoint
+    /// of the last record that was delivered: only a closed shard is marked as ended. Once all shards
+    /// are done, the run ends with [`Reason::Finished`], a run without an end too, and later runs see it
+    /// from the rows: they read no shard, and end at once with the same reason.
+    ///
+    /// Arrival times are approximate: in each shard the read ends at the first record that arrived at
+    /// `time` or later. A later `time`, or none, goes on where the read ended (SPEC §6.2).
+    pub fn until(mut self, time: Timestamp) -> Self {
+        self.read.until = Some(time);
+        self
+    }
+
+    /// What to do where a shard was not read for longer than the stream keeps its records, and what
+    /// followed its position is lost; [`OnGap::Continue`] by default.
+    pub fn on_gap(mut self, on_gap: OnGap) -> Self {
+        self.read.on_gap = on_gap;
         self
     }
 
@@ -65,6 +101,59 @@ impl Subscription {
     /// (`MaximumBatchingWindowInSeconds`); zero, the default: not at all.
     pub fn batching_window(mut self, window: Duration) -> Self {
         self.read.batching_window = window;
+        self
+    }
+
+    /// Whether aggregates of the Kinesis Producer Library are taken apart; by default they are. Each user
+    /// record then comes with a partition key and a sub-sequence number of its own, and a shard goes on
+    /// in the middle of an aggregate where it was left.
+    pub fn deaggregate(mut self, deaggregate: bool) -> Self {
+        self.read.deaggregate = deaggregate;
+        self
+    }
+
+    /// How many batches of a shard are handled at once (`ParallelizationFactor`); 1 by default.
+    ///
+    /// Records of one partition key stay in order; records without one have no order then. The
+    /// checkpoint is behind the oldest record that is not done.
+    pub fn parallelization_factor(mut self, batches: NonZeroUsize) -> Self {
+        self.read.lanes = batches;
+        self
+    }
+
+    /// Gives a batch up after its first try and so many more (`MaximumRetryAttempts`), counted over
+    /// all runs; by default it is tried for ever, and its shard waits. Needs
+    /// [`Subscription::on_failure`].
+    pub fn maximum_retry_attempts(mut self, retries: u32) -> Self {
+        self.read.failure.retries = Some(retries);
+        self
+    }
+
+    /// Gives records up that are older than this, untried too (`MaximumRecordAgeInSeconds`); by
+    /// default none is. Needs [`Subscription::on_failure`].
+    pub fn maximum_record_age(mut self, age: Duration) -> Self {
+        self.read.failure.age = Some(age);
+        self
+    }
+
+    /// Splits a batch that fails in two, and so on until the record is found that it fails on
+    /// (`BisectBatchOnFunctionError`). This uses up no tries.
+    pub fn bisect_batch_on_error(mut self, bisect: bool) -> Self {
+        self.read.failure.bisect = bisect;
+        self
+    }
+
+    /// Where batches go that are given up: they are written there before the checkpoint passes them.
+    /// [`Discard`](crate::Discard) keeps nothing.
+    pub fn on_failure(mut self, destination: impl Destination) -> Self {
+        self.read.failure.destination = Some(Arc::new(destination));
+        self
+    }
+
+    /// Which records the handler gets: the others count as done (`FilterCriteria`). Without it, the
+    /// default, all.
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.read.filter = Some(Arc::new(filter));
         self
     }
 
@@ -158,6 +247,13 @@ impl Broker {
     pub async fn run(&self, run: Run) -> Result<Summary, Error> {
         if let Some(stream) = &self.duplicate {
             return Err(Error::DuplicateSubscription(stream.to_string()));
+        }
+        let drops = |(subscription, _): &&(Subscription, _)| {
+            let failure = &subscription.read.failure;
+            failure.has_limits() && failure.destination.is_none()
+        };
+        if let Some((subscription, _)) = self.subscriptions.iter().find(drops) {
+            return Err(Error::NoDestination(subscription.stream.to_string()));
         }
         let began = Moment::now(&*self.clock);
         let ends = run.ends();
@@ -299,11 +395,14 @@ fn summarise(
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
         records: counters.records.get(),
         bytes: counters.bytes.get(),
+        filtered: counters.filtered.get(),
         failed_records: counters.failed_records.get(),
+        given_up: counters.given_up.get(),
         lease_writes: counters.lease_writes.get(),
         lease_reads: counters.lease_reads.get(),
         throttled: counters.throttled.get(),
         gaps: counters.gaps.get(),
+        outside_hash_range: counters.outside.get(),
         lost: reports.iter().map(|report| report.lost).sum(),
         left,
         stuck: reports.iter().any(|report| report.stuck),
@@ -317,7 +416,7 @@ fn reason(run: &Run, reports: &[StreamReport]) -> Reason {
     if has(Reason::Deadline) {
         return if run.stop.is_cancelled() { Reason::Stopped } else { Reason::Deadline };
     }
-    let others = [Reason::CaughtUp, Reason::Paused, Reason::NothingToTake];
+    let others = [Reason::CaughtUp, Reason::Paused, Reason::NothingToTake, Reason::Finished];
     others.into_iter().find(|reason| has(*reason)).unwrap_or(Reason::Stopped)
 }
 

@@ -9,19 +9,24 @@
 
 mod error;
 mod handler;
+mod on_failure;
 mod reader;
 mod value;
 
 pub use error::ConfigError;
 pub use handler::HandlerSetting;
+pub use on_failure::{FailureConfig, OnFailure};
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use self::reader::Reader;
-use self::value::{boolean, millis, namespace, position, seconds, streams, table, whole};
-use crate::position::Position;
+use self::value::{boolean, filter, millis, namespace, on_gap, point_in_time, position};
+use self::value::{seconds, streams, table, whole};
+use crate::filter::Filter;
+use crate::position::{OnGap, Position};
 use crate::stream::StreamName;
+use crate::time::Timestamp;
 
 /// How long one may sensibly wait for anything here, in milliseconds: a day.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
@@ -45,18 +50,7 @@ const FUNCTION_MEMORY: &str = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE";
 /// Settings whose feature comes with a later release, and the values that say the same as leaving
 /// them out. Those are accepted and everything else is refused, so that nobody believes in force what
 /// is not. A release that brings a feature takes its row away.
-const LATER: &[(&str, &[&str])] = &[
-    ("UNTIL", &[]),
-    ("READ_SHARE", &["1", "1.0"]),
-    ("PARALLELIZATION_FACTOR", &["1"]),
-    ("MAXIMUM_RETRY_ATTEMPTS", &["-1"]),
-    ("MAXIMUM_RECORD_AGE_IN_SECONDS", &["-1"]),
-    ("BISECT_BATCH_ON_FUNCTION_ERROR", &["false", "0"]),
-    ("ON_FAILURE", &[]),
-    ("ON_GAP", &["continue"]),
-    ("FILTER", &[]),
-    ("DEAGGREGATE", &["false", "0"]),
-];
+const LATER: &[(&str, &[&str])] = &[("READ_SHARE", &["1", "1.0"])];
 
 /// The settings of a program that has a handler of its own.
 ///
@@ -73,6 +67,13 @@ pub struct Config {
     pub namespace: Option<String>,
     /// `LEASEHOLD_START_AT`: where shards begin that have no checkpoint; `latest` by default.
     pub start_at: Position,
+    /// `LEASEHOLD_UNTIL`: the time (RFC 3339) at which the read ends, for the replay of a window in a
+    /// namespace of its own; `None`: it does not end. See
+    /// [`Subscription::until`](crate::Subscription::until).
+    pub until: Option<Timestamp>,
+    /// `LEASEHOLD_ON_GAP`: what to do where the stream has lost what follows a position, `continue`
+    /// (the default) or `fail`.
+    pub on_gap: OnGap,
     /// `LEASEHOLD_MAX_SHARDS`: the most shards of a stream that one run holds; `None`: no limit.
     pub max_shards: Option<NonZeroUsize>,
     /// `LEASEHOLD_RELAY_MS`: relays instead of balancing (SPEC §5), and waits for a release that is
@@ -95,6 +96,15 @@ pub struct Config {
     /// `LEASEHOLD_MAXIMUM_BATCHING_WINDOW_IN_SECONDS`: how long a batch that is not full waits for
     /// more records; by default not at all.
     pub batching_window: Duration,
+    /// `LEASEHOLD_FILTER`: which records are handled, in the patterns of the event source mapping (see
+    /// [`Filter`]); `None`: all.
+    pub filter: Option<Filter>,
+    /// `LEASEHOLD_DEAGGREGATE`: whether aggregates of the Kinesis Producer Library are taken apart; by
+    /// default they are, but for `lambda:` and `esm`, whose item identifiers could not tell user
+    /// records apart.
+    pub deaggregate: bool,
+    /// What becomes of batches that fail: five settings of their own.
+    pub failure: FailureConfig,
     /// `LEASEHOLD_MEMORY_MB`: the memory to plan reads with, in MiB; by default the function's
     /// (`AWS_LAMBDA_FUNCTION_MEMORY_SIZE`), elsewhere 512.
     pub memory_mb: u32,
@@ -156,6 +166,8 @@ impl Config {
             table: vars.optional("TABLE", table),
             namespace: vars.optional("NAMESPACE", namespace),
             start_at: vars.optional("START_AT", position).unwrap_or_default(),
+            until: vars.optional("UNTIL", point_in_time),
+            on_gap: vars.optional("ON_GAP", on_gap).unwrap_or_default(),
             max_shards: shards.and_then(NonZeroUsize::new),
             relay: vars.optional("RELAY_MS", millis(1..=DAY_MS)),
             run: vars.optional("RUN_MS", millis(1..=DAY_MS)).unwrap_or(60 * SECOND),
@@ -164,6 +176,9 @@ impl Config {
             poll: vars.optional("POLL_MS", millis(poll_ms)).unwrap_or(SECOND),
             batch_size: vars.optional("BATCH_SIZE", whole("records", 1..=10_000)).unwrap_or(100),
             batching_window: vars.optional(window, seconds(0..=300)).unwrap_or_default(),
+            filter: vars.optional("FILTER", filter),
+            deaggregate: vars.optional("DEAGGREGATE", boolean).unwrap_or(true),
+            failure: FailureConfig::read(vars),
             memory_mb: vars.optional("MEMORY_MB", whole("MiB", memory_mb)).unwrap_or(memory),
         };
         for (name, accepted) in LATER {
@@ -192,7 +207,10 @@ impl FunctionConfig {
         let mut reader = Reader::new(vars);
         let handler = reader.required("HANDLER", handler::parse);
         let target_timeout = reader.optional("TARGET_TIMEOUT_MS", millis(1..=DAY_MS));
-        let config = Config::read(&mut reader);
+        let mut config = Config::read(&mut reader);
+        if matches!(handler, Some(HandlerSetting::Lambda(_))) && !reader.is_set("DEAGGREGATE") {
+            config.iter_mut().for_each(|config| config.deaggregate = false);
+        }
         let both = config.zip(handler);
         reader.finish(both.map(|(config, handler)| Self { config, handler, target_timeout }))
     }

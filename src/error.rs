@@ -18,6 +18,13 @@ pub enum Error {
          with a lease store of its own reads all of it once more"
     )]
     DuplicateSubscription(String),
+    /// A limit on tries or age, and nowhere for what is given up.
+    #[error(
+        "the subscription to {0} limits tries or age and has no on-failure destination: give it one \
+         (Subscription::on_failure; Discard to lose what is given up), so that nothing is dropped by \
+         omission"
+    )]
+    NoDestination(String),
     /// There is nothing to read.
     #[error("{0}")]
     NothingToRead(String),

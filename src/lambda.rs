@@ -4,6 +4,7 @@
 //! does without this module.
 
 mod event;
+mod subscription;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +19,10 @@ use tokio::time::timeout;
 use tower::util::MapResponseLayer;
 
 use self::event::{Allowance, Narrowed};
-use crate::broker::{Broker, Subscription};
+use self::subscription::subscription;
+use crate::broker::Broker;
 use crate::config::{Config, ConfigError, FunctionConfig, HandlerSetting};
+use crate::destination;
 use crate::error::Error;
 use crate::handler::{Count, Handler, Jsonl, LambdaTarget, LambdaTargetOptions};
 use crate::lease::{DynamoLeaseStore, MemoryLeaseStore};
@@ -191,15 +194,13 @@ impl Function {
         let memory = f64::from(self.config.memory_mb) * 1024.0 * 1024.0;
         let broker = broker.read_ahead((memory * READ_AHEAD) as usize);
         let handler = (self.make_handler)(&aws);
+        let setting = self.config.failure.on_failure.as_ref();
+        let destination = setting
+            .map(|setting| destination::from_setting(setting, &aws))
+            .transpose()
+            .map_err(|error| Error::Aws(error.to_string()))?;
         let subscribe = |broker: Broker, stream: &crate::stream::StreamName| {
-            let mut subscription = Subscription::new(stream.clone())
-                .start_at(self.config.start_at)
-                .batch_size(self.config.batch_size)
-                .batching_window(self.config.batching_window)
-                .poll(self.config.poll);
-            if let Some(namespace) = &self.config.namespace {
-                subscription = subscription.namespace(namespace);
-            }
+            let subscription = subscription(&self.config, stream, destination.clone());
             broker.subscribe(subscription, handler.clone())
         };
         Ok(self.config.streams.iter().fold(broker, subscribe))
@@ -258,7 +259,9 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let kind = match &error {
-            Error::Config(_) | Error::DuplicateSubscription(_) => "Configuration",
+            Error::Config(_) | Error::DuplicateSubscription(_) | Error::NoDestination(_) => {
+                "Configuration"
+            }
             Error::NothingToRead(_) => "Event",
             Error::Aws(_) => "Aws",
             Error::Failed { .. } => "Failed",

@@ -52,7 +52,9 @@
 //! | `shard` | the work on a shard: plan, coordinator, worker, reader, processor, keeper |
 //! | [`stream`] | Kinesis as a reader needs it |
 //! | [`handler`] | batches, what a handler may answer, and the built-in ones |
+//! | [`destination`] | what batches that are given up are written to: SQS, SNS, S3 or one of yours |
 //! | [`Record`] | records and sequence numbers |
+//! | [`Filter`] | which records a handler gets |
 //! | [`Summary`] | what a run did |
 //! | [`time`] | timestamps and the injected clock |
 //! | `aws` | what calls through the SDK have in common: failures, retries, timeouts |
@@ -62,11 +64,18 @@
 //! | feature | default | |
 //! |---|---|---|
 //! | `dynamodb-lease` | yes | [`DynamoLeaseStore`] and the [`lambda`] shell |
+//! | `sqs` | yes | [`destination::SqsDestination`] |
+//! | `sns` | no | [`destination::SnsDestination`] |
+//! | `s3` | no | [`destination::S3Destination`] |
 //! | `cli` | no | the operator's tool (nothing yet) |
 //! | `esm` | no | existing event source mapping handlers as they are (nothing yet) |
 //! | `test-util` | no | [`lease::conformance`], a stream in memory and a clock for tests |
 #![cfg_attr(not(feature = "dynamodb-lease"), allow(rustdoc::broken_intra_doc_links))]
 #![cfg_attr(not(feature = "test-util"), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(
+    not(all(feature = "sqs", feature = "sns", feature = "s3")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
@@ -74,7 +83,9 @@
 mod aws;
 mod broker;
 pub mod config;
+pub mod destination;
 mod error;
+mod filter;
 pub mod handler;
 #[cfg(feature = "dynamodb-lease")]
 pub mod lambda;
@@ -92,13 +103,17 @@ mod summary;
 pub mod time;
 
 pub use broker::{Broker, Subscription};
+pub use destination::{Destination, Discard};
 pub use error::Error;
+pub use filter::{Filter, FilterError};
 pub use handler::{Batch, Handled, Handler, HandlerError, each};
 #[cfg(feature = "dynamodb-lease")]
 pub use lease::DynamoLeaseStore;
 pub use lease::{LeaseStore, MemoryLeaseStore};
-pub use position::Position;
-pub use record::{NotASequenceNumber, Record, SequenceNumber};
+pub use position::{OnGap, Position};
+#[cfg(any(test, feature = "test-util"))]
+pub use record::Aggregate;
+pub use record::{HashRange, NotAHashRange, NotASequenceNumber, Record, SequenceNumber};
 pub use run::Run;
 pub use stream::StreamName;
 pub use summary::{Origin, Outcome, Reason, ShardSummary, Summary};

@@ -2,6 +2,18 @@
 
 use crate::time::Timestamp;
 
+/// What to do where the stream no longer has what follows a shard's position: nobody read the shard
+/// for longer than the stream keeps its records (SPEC §6.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnGap {
+    /// Go on at the oldest record that is left. The gap is counted
+    /// ([`Summary::gaps`](crate::Summary)) and logged with both of its ends.
+    #[default]
+    Continue,
+    /// Fail the shard and leave its position where it is, until somebody decides.
+    Fail,
+}
+
 /// Where a shard begins that has no stored position. The names are Kinesis's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Position {

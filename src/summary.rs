@@ -23,11 +23,14 @@ impl Counter {
 pub(crate) struct Counters {
     pub(crate) records: Counter,
     pub(crate) bytes: Counter,
+    pub(crate) filtered: Counter,
     pub(crate) failed_records: Counter,
+    pub(crate) given_up: Counter,
     pub(crate) lease_writes: Counter,
     pub(crate) lease_reads: Counter,
     pub(crate) throttled: Counter,
     pub(crate) gaps: Counter,
+    pub(crate) outside: Counter,
 }
 
 /// Why a run ended.
@@ -41,6 +44,9 @@ pub enum Reason {
     CaughtUp,
     /// There was no shard to take.
     NothingToTake,
+    /// The subscription ends at a time ([`Subscription::until`](crate::Subscription::until)), and all
+    /// that arrived before is done, by this run or by earlier ones.
+    Finished,
     /// The program asked it to stop.
     Stopped,
     /// An operator paused the stream.
@@ -54,7 +60,8 @@ pub enum Reason {
 pub enum Outcome {
     /// Given back, to be gone on with by the next run.
     Released,
-    /// Read to its end: the shard is closed and all of it is done.
+    /// Read to its end: the shard is closed and all of it is done, or all that arrived before the
+    /// subscription's [`until`](crate::Subscription::until).
     Finished,
     /// The lease passed to somebody else, or could not be renewed in time.
     Lost,
@@ -121,16 +128,23 @@ pub struct Summary {
     pub records: u64,
     /// Payload bytes of these.
     pub bytes: u64,
+    /// Records that the filter left out. They are done too, but not among `records`.
+    pub filtered: u64,
     /// Records that a handler failed on, counted once per try.
     pub failed_records: u64,
+    /// Records that were given up, and went to the on-failure destination.
+    pub given_up: u64,
     /// Conditional writes to the lease table, tries included.
     pub lease_writes: u64,
     /// Rows read from the lease table.
     pub lease_reads: u64,
     /// Calls that Kinesis or the lease table throttled.
     pub throttled: u64,
-    /// Records known to have been lost to the stream's retention before anyone read them.
+    /// Places where records were lost to the stream's retention before anyone read them (SPEC §6.5).
     pub gaps: u64,
+    /// User records of aggregates that belong to another shard by their keys, as after a reshard. They
+    /// are delivered all the same.
+    pub outside_hash_range: u64,
     /// Leases lost.
     pub lost: u64,
     /// Shards left to others.

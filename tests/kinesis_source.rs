@@ -12,6 +12,7 @@ use aws_smithy_mocks::{
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
+use leasehold::HashRange;
 use leasehold::stream::{
     KinesisSource, Shard, Source, SourceError, SourceErrorKind, Start, StreamName,
 };
@@ -65,6 +66,7 @@ async fn a_description_tells_the_services_time() {
     assert_eq!(described.arn, ARN);
     assert_eq!(described.created_at, Some(Timestamp::from_millis(1_700_000_000_250)));
     assert_eq!(described.server_time, Some(Timestamp::from_secs(784_111_777)));
+    assert_eq!(described.retention, Some(std::time::Duration::from_secs(24 * 3_600)));
 }
 
 /// What each page of a listing was asked with: name, ARN, token.
@@ -105,12 +107,19 @@ fn two_pages(input: &ListShardsInput) -> HttpResponse {
 async fn a_page_that_follows_another_is_asked_for_by_its_token_alone() {
     let (rule, asked) = listing(two_pages);
     let shards = source(&[rule]).list_shards(&orders()).await.unwrap();
-    let closed = |id: &str| Shard { id: id.into(), closed: true, ..Shard::default() };
+    let hash_range = HashRange::parse("0", "1").ok();
+    let closed = |id: &str| Shard {
+        id: id.into(),
+        closed: true,
+        hash_range: hash_range.clone(),
+        ..Shard::default()
+    };
     let merged = Shard {
         id: "c".into(),
         parent: Some("a".into()),
         adjacent_parent: Some("b".into()),
         closed: false,
+        hash_range: hash_range.clone(),
     };
     assert_eq!(shards, [closed("a"), closed("b"), merged]);
     let expected = [[Some("orders".to_owned()), None, None], [None, None, Some("page 2".into())]];
@@ -202,6 +211,8 @@ async fn a_page_is_moved_over_whole() {
         (page.next.as_deref(), page.behind_ms, page.has_children),
         (Some("i"), Some(7), true)
     );
+    // SPEC §6.8: by Kinesis's clock
+    assert_eq!(page.server_time, Some(Timestamp::from_secs(784_111_777)));
     let first = &page.records[0];
     assert_eq!((first.sequence.as_str(), &first.data[..]), ("49", &[0, 255, 254][..]));
     assert_eq!(first.partition_key.as_deref(), Some("k"));
@@ -270,6 +281,21 @@ async fn a_shard_that_is_gone_spoils_only_itself() {
     let error = source(&[rule]).iterator(&orders(), "a", &Start::TrimHorizon).await.unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Shard);
     assert!(error.to_string().contains("shard a of stream orders"), "{error}");
+}
+
+#[tokio::test]
+async fn a_refused_position_is_told_from_one_past_retention() {
+    // SPEC §6.5
+    for (told, kind) in [
+        ("did not come from this stream", SourceErrorKind::InvalidPosition),
+        ("older than the trim horizon", SourceErrorKind::Trimmed),
+    ] {
+        let rule = mock!(Client::get_shard_iterator)
+            .then_http_response(move || fails(400, "InvalidArgumentException", told));
+        let start = Start::AfterSequenceNumber("12".parse().unwrap());
+        let error = source(&[rule]).iterator(&orders(), "a", &start).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
 }
 
 #[tokio::test]

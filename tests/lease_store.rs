@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold::lease::{
-    Acquire, Change, Checkpoint, Claim, Condition, DynamoLeaseStore, Edit, Hold, LeaseKey,
-    LeaseStore, MemoryLeaseStore, OwnerId, ReleasePlan, Row, Standing, StoreError, StoreErrorKind,
-    StreamRow, Update, conformance,
+    Acquire, Attempts, Change, Checkpoint, Claim, Condition, DynamoLeaseStore, Edit, Hold,
+    LeaseKey, LeaseStore, MemoryLeaseStore, OwnerId, Partial, Progress, ReleasePlan, Row, Standing,
+    StoreError, StoreErrorKind, StreamRow, Update, conformance,
 };
 use leasehold::time::{Clock, SystemClock, TestClock, Timestamp};
 use leasehold_world::dynamo::{Dynamo, Options};
@@ -148,6 +148,7 @@ fn changes() -> impl Strategy<Value = Change> {
             since,
             release,
             claim,
+            ..Change::default()
         },
     )
 }
@@ -260,10 +261,16 @@ async fn the_attributes_are_written_as_documented() {
         checkpoint: Some("12".parse().unwrap()),
         checkpoint_at: Some(Timestamp::from_secs(1_699_999_999)),
         since: Some(Timestamp::from_secs(1_600_000_000)),
+        progress: Some(Progress {
+            partial: Some(Partial { sequence: "13".parse().unwrap(), done: 4 }),
+            resume: None,
+            attempts: Some(Attempts { tries: 2, size: None }),
+        }),
     };
     store.checkpoint(&mut taken.lease, &standing).await.unwrap();
     let mut row = dynamo.row(TABLE, "orders:1").await.unwrap();
     assert!(matches!(row.remove("lease_expiry"), Some(AttributeValue::N(_))));
+    let map = |members: &[(&str, AttributeValue)]| AttributeValue::M(item(members));
     let plan =
         HashMap::from([("owner".to_owned(), s("me")), ("at".to_owned(), n(end.as_millis()))]);
     let expected = item(&[
@@ -273,6 +280,8 @@ async fn the_attributes_are_written_as_documented() {
         ("checkpoint", s("12")),
         ("checkpoint_at", n(1_699_999_999_000)),
         ("since", n(1_600_000_000_000)),
+        ("partial", map(&[("checkpoint", s("12")), ("sequence", s("13")), ("done", n(4))])),
+        ("attempts", map(&[("checkpoint", s("12")), ("tries", n(2))])),
         ("releases_at", AttributeValue::M(plan)),
     ]);
     assert_eq!(row, expected);

@@ -424,3 +424,24 @@ async fn a_batch_that_waits_to_fill_is_handled_before_the_run_stops() {
     broker.run(Run::lasting(Duration::from_secs(60))).await.unwrap();
     assert_eq!(scene.notes.take().len(), 3);
 }
+
+/// SPEC §8.5
+#[tokio::test(start_paused = true)]
+async fn what_a_filter_leaves_out_counts_as_done() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    scene.put(&shard, 1..=5_000);
+    let filter = leasehold::Filter::parse(r#"{"data": [{"numeric": [">", 0]}]}"#);
+    assert!(filter.is_err(), "a list for data speaks of plain text");
+    let filter = leasehold::Filter::parse(r#"{"partitionKey": ["17", {"prefix": "49"}]}"#).unwrap();
+    let subscription = Subscription::new(name())
+        .start_at(Position::TrimHorizon)
+        .parallelization_factor(std::num::NonZeroUsize::new(3).unwrap())
+        .filter(filter);
+    let broker = scene.broker().subscribe(subscription, scene.notes.handler());
+    let summary = broker.run(scene.once()).await.unwrap();
+    // 17, 49, 490 to 499 and 4900 to 4999.
+    assert_eq!((summary.records, summary.filtered), (112, 5_000 - 112));
+    assert_eq!(scene.notes.all().len(), 112);
+    assert_eq!(scene.table.checkpoint(&shard).await.as_deref(), Some("5000"));
+}

@@ -11,6 +11,7 @@ mod node;
 mod world;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
 use leasehold::Position;
@@ -31,6 +32,8 @@ struct History {
     start_at: Position,
     weather: Weather,
     meddles: bool,
+    lanes: NonZeroUsize,
+    gives_up: bool,
 }
 
 impl History {
@@ -58,9 +61,12 @@ impl History {
             world.import(&shard, 3);
         }
         let meddles = rng.u32(0..3) == 0;
+        let lanes = if rng.u32(0..4) == 0 { 3 } else { 1 };
+        let gives_up = rng.u32(0..4) == 0;
         let world = Arc::new(Mutex::new(world));
-        let (nodes, thaws) = (Vec::new(), BTreeMap::new());
-        Self { world, nodes, thaws, seed, runs: 0, start_at, weather, meddles }
+        let (nodes, thaws, runs) = (Vec::new(), BTreeMap::new(), 0);
+        let lanes = NonZeroUsize::new(lanes).unwrap();
+        Self { world, nodes, thaws, seed, runs, start_at, weather, meddles, lanes, gives_up }
     }
 
     fn start(&mut self, calm: bool) {
@@ -75,6 +81,8 @@ impl History {
             failing: if calm { 0 } else { 6 },
             lasting_ms: if calm { 1_200_000 } else { world.rng.u64(6_000..40_000) },
             caught_up: calm,
+            lanes: self.lanes,
+            gives_up: self.gives_up,
             seed: self.seed.wrapping_mul(31).wrapping_add(run as u64),
         };
         world.tell(format!("run {run} starts: {setup:?}"));

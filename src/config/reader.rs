@@ -30,6 +30,11 @@ impl Reader {
         self.vars.get(name).map(String::as_str)
     }
 
+    /// Whether a setting is there, be it right or wrong.
+    pub(super) fn is_set(&mut self, name: &'static str) -> bool {
+        self.value(name).is_some()
+    }
+
     /// A setting that may be left out. `parse` says what is allowed where it fails; a value that is
     /// empty must be among that. `None`: it is left out, or wrong.
     pub(super) fn optional<T>(

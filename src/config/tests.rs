@@ -51,6 +51,8 @@ fn what_is_left_out_has_its_default() {
         table: None,
         namespace: None,
         start_at: Position::Latest,
+        until: None,
+        on_gap: OnGap::Continue,
         max_shards: None,
         relay: None,
         run: Duration::from_secs(60),
@@ -59,6 +61,9 @@ fn what_is_left_out_has_its_default() {
         poll: Duration::from_secs(1),
         batch_size: 100,
         batching_window: Duration::ZERO,
+        filter: None,
+        deaggregate: true,
+        failure: FailureConfig::default(),
         memory_mb: 512,
     };
     assert_eq!(config, expected);
@@ -121,6 +126,16 @@ fn a_position_is_a_word_or_a_time() {
 }
 
 #[test]
+fn a_read_may_end_at_a_time() {
+    let all = config(&[("UNTIL", "2026-01-31T12:00:00.5Z"), ("ON_GAP", "Fail")]);
+    assert_eq!(all.until, Some(Timestamp::from_millis(1_769_860_800_500)));
+    assert_eq!(all.on_gap, OnGap::Fail);
+    assert_eq!(config(&[("ON_GAP", "continue")]).on_gap, OnGap::Continue);
+    refused("UNTIL", &["latest", "2026-01-31", "0"], "give a time (RFC 3339");
+    refused("ON_GAP", &["stop", "1"], "give continue or fail");
+}
+
+#[test]
 fn handlers_are_named() {
     let handler = |text: &str| read(&[("HANDLER", text)]).unwrap().handler;
     let arn = "arn:aws:lambda:eu-west-1:123456789012:function:orders:live";
@@ -172,6 +187,18 @@ fn whole_numbers_have_bounds() {
 }
 
 #[test]
+fn a_filter_is_what_an_event_source_mapping_takes() {
+    let pattern = r#"{"data": {"type": ["buy"]}}"#;
+    let filter = Filter::parse(pattern).unwrap();
+    assert_eq!(config(&[("FILTER", pattern)]).filter, Some(filter.clone()));
+    let criteria = serde_json::json!({"Filters": [{"Pattern": pattern}]}).to_string();
+    assert_eq!(config(&[("FILTER", &criteria)]).filter, Some(filter));
+    refused("FILTER", &["buy", r#"{"type": ["buy"]}"#], "give");
+    refused("FILTER", &["{}"], "name the fields");
+    refused("FILTER", &[r#"{"data": {"n": [{"numeric": ["!=", 1]}]}}"#], "data.n[0].numeric is");
+}
+
+#[test]
 fn memory_is_the_functions_unless_it_is_set() {
     let with = |memory: &str, settings: &[(&str, &str)]| {
         let mut vars = vars(&[&NEEDED, settings].concat());
@@ -202,8 +229,45 @@ fn settings_of_later_releases_are_accepted_only_where_they_change_nothing() {
         }
         refused(name, &["0.5", "discard"], "not in this release");
     }
-    refused("PARALLELIZATION_FACTOR", &["10"], "give 1 or remove the setting");
-    refused("UNTIL", &["2026-01-31T12:00:00Z"], "remove the setting");
+    refused("READ_SHARE", &["0.25"], "give 1 or 1.0 or remove the setting");
+}
+
+#[test]
+fn what_becomes_of_failed_batches_is_named_as_the_esm_names_it() {
+    let queue = "arn:aws:sqs:eu-west-1:123456789012:failed";
+    let failure = config(&[
+        ("ON_FAILURE", queue),
+        ("MAXIMUM_RETRY_ATTEMPTS", "0"),
+        ("MAXIMUM_RECORD_AGE_IN_SECONDS", "60"),
+        ("BISECT_BATCH_ON_FUNCTION_ERROR", "true"),
+        ("PARALLELIZATION_FACTOR", "10"),
+    ])
+    .failure;
+    let Some(OnFailure::Destination(arn)) = &failure.on_failure else { panic!("{failure:?}") };
+    assert_eq!(arn.as_str(), queue);
+    assert_eq!(failure.maximum_retry_attempts, Some(0));
+    assert_eq!(failure.maximum_record_age, Some(Duration::from_secs(60)));
+    assert_eq!((failure.bisect, failure.parallelization_factor.get()), (true, 10));
+    let for_ever = [("MAXIMUM_RETRY_ATTEMPTS", "-1"), ("MAXIMUM_RECORD_AGE_IN_SECONDS", "-1")];
+    assert_eq!(config(&for_ever), config(&[]));
+    let discard = config(&[("ON_FAILURE", "discard")]).failure.on_failure;
+    assert_eq!(discard, Some(OnFailure::Discard));
+
+    refused("ON_FAILURE", &["failed", "arn:aws:s3:::a/b", "drop"], "give discard, or the ARN of");
+    refused("MAXIMUM_RETRY_ATTEMPTS", &["-2", "10001", "1.5"], "retries from -1 to 10000");
+    refused("MAXIMUM_RECORD_AGE_IN_SECONDS", &["-2", "0", "59", "604801", "1h"], "60 to 604800");
+    refused("PARALLELIZATION_FACTOR", &["0", "11"], "batches from 1 to 10");
+    refused("BISECT_BATCH_ON_FUNCTION_ERROR", &["yes"], "true or false");
+}
+
+#[test]
+fn nothing_is_given_up_without_a_destination() {
+    // SPEC §8.2
+    refused("MAXIMUM_RETRY_ATTEMPTS", &["0", "5"], "so that nothing is dropped by omission");
+    refused("MAXIMUM_RECORD_AGE_IN_SECONDS", &["3600"], "say in LEASEHOLD_ON_FAILURE");
+    // A destination that is wrong is one problem, not two.
+    let wrong = problem(&[("ON_FAILURE", "failed"), ("MAXIMUM_RETRY_ATTEMPTS", "5")]);
+    assert!(wrong.starts_with("LEASEHOLD_ON_FAILURE="), "{wrong}");
 }
 
 #[test]
@@ -249,7 +313,7 @@ fn unknown_names_are_told_with_the_nearest() {
 #[test]
 fn everything_is_told_at_once_in_one_line() {
     let wrong =
-        [("STREAMS", "a/b"), ("POLL_MS", "5\n0"), ("BATCH_SISE", "1"), ("ON_FAILURE", "discard")];
+        [("STREAMS", "a/b"), ("POLL_MS", "5\n0"), ("BATCH_SISE", "1"), ("ON_FAILURE", "drop")];
     let error = FunctionConfig::from_vars(vars(&wrong)).unwrap_err();
     let text = error.to_string();
     assert_eq!(error.problems().count(), 5, "{text}");
@@ -284,4 +348,16 @@ fn a_program_with_a_handler_of_its_own_takes_none_from_the_environment() {
     let error = Config::from_vars(vars(&wrong)).unwrap_err();
     assert_eq!(error.problems().count(), 2, "{error}");
     assert!(error.to_string().contains("a handler of its own"), "{error}");
+}
+
+#[test]
+fn aggregates_are_taken_apart_but_for_a_function_that_takes_an_esms_event() {
+    let opens = |handler: &str, settings: &[(&str, &str)]| {
+        let needed = [("STREAMS", "orders"), ("HANDLER", handler)];
+        let vars = vars(&[&needed, settings].concat());
+        FunctionConfig::from_vars(vars).unwrap().config.deaggregate
+    };
+    assert!(opens("jsonl:-", &[]) && !opens("lambda:orders", &[]));
+    assert!(!opens("jsonl:-", &[("DEAGGREGATE", "false")]));
+    assert!(opens("lambda:orders", &[("DEAGGREGATE", "true")]));
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
 
-use crate::position::Position;
+use crate::filter::Filter;
+use crate::position::{OnGap, Position};
 use crate::stream::StreamName;
 use crate::time::Timestamp;
 
@@ -43,6 +44,11 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
+/// Which records are handled.
+pub(super) fn filter(text: &str) -> Result<Filter, String> {
+    Filter::parse(text).map_err(|error| error.to_string())
+}
+
 /// Where to begin.
 pub(super) fn position(text: &str) -> Result<Position, String> {
     match text.to_ascii_lowercase().as_str() {
@@ -51,6 +57,20 @@ pub(super) fn position(text: &str) -> Result<Position, String> {
         _ => time(text).map(Position::AtTimestamp).ok_or_else(|| {
             "give latest, trim_horizon or a time (RFC 3339, as 2026-01-31T12:00:00Z)".to_owned()
         }),
+    }
+}
+
+/// A point in time.
+pub(super) fn point_in_time(text: &str) -> Result<Timestamp, String> {
+    time(text).ok_or_else(|| "give a time (RFC 3339, as 2026-01-31T12:00:00Z)".to_owned())
+}
+
+/// What to do where records were lost.
+pub(super) fn on_gap(text: &str) -> Result<OnGap, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "continue" => Ok(OnGap::Continue),
+        "fail" => Ok(OnGap::Fail),
+        _ => Err("give continue or fail".to_owned()),
     }
 }
 

@@ -15,6 +15,6 @@ impl Serialize for Base64<'_> {
 }
 
 /// How long so many bytes are as base64.
-pub(super) fn base64_len(bytes: usize) -> usize {
+pub(crate) fn base64_len(bytes: usize) -> usize {
     bytes.div_ceil(3).saturating_mul(4)
 }

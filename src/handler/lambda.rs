@@ -14,7 +14,8 @@ use aws_sdk_lambda::operation::RequestId;
 use aws_sdk_lambda::operation::invoke::InvokeOutput;
 use aws_sdk_lambda::primitives::Blob;
 
-use self::event::{Place, REQUEST_LIMIT, next_request};
+pub(crate) use self::event::Place;
+use self::event::{REQUEST_LIMIT, next_request};
 use super::{Batch, Handled, Handler, HandlerError};
 use crate::aws::{Failure, no_retries, timeouts};
 

@@ -16,13 +16,16 @@ mod testing;
 pub use batch::{Batch, BatchParts};
 pub use count::Count;
 pub use each::{Each, each};
+pub(crate) use encoded::base64_len;
 pub use jsonl::{Jsonl, JsonlOutput};
+pub(crate) use lambda::Place;
 pub use lambda::{LambdaTarget, LambdaTargetOptions};
 
 use std::future::Future;
 
 use async_trait::async_trait;
 
+use crate::destination::GivenUp;
 use crate::record::SequenceNumber;
 
 /// What a handler made of a batch.
@@ -42,13 +45,44 @@ pub enum Handled {
 
 /// Why a handler failed. Anything that can be shown makes one: `Err("no such table")?`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct HandlerError(String);
+#[error("{text}")]
+pub struct HandlerError {
+    text: String,
+    kind: FailureKind,
+}
+
+/// What a failure means for the next try (SPEC §8.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// It counts as a try.
+    Failed,
+    /// What the handler needs asks for fewer calls: no try.
+    Throttled,
+    /// No try of the first record that is not done can ever succeed.
+    Hopeless(GivenUp),
+}
 
 impl HandlerError {
     /// A failure with this text. Payloads have no place in it: it is logged.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self { text: text.into(), kind: FailureKind::Failed }
+    }
+
+    /// What the handler needs is throttled or overloaded: the records are tried again, and this does
+    /// not count as a try of theirs.
+    pub fn throttled(text: impl Into<String>) -> Self {
+        Self { text: text.into(), kind: FailureKind::Throttled }
+    }
+
+    /// The first record that is not done (see [`Batch::done_to`]) is too large to be handled, now or
+    /// ever: it is given up without more tries, if there is an on-failure destination, and else blocks
+    /// its shard.
+    pub fn too_large(text: impl Into<String>) -> Self {
+        Self { text: text.into(), kind: FailureKind::Hopeless(GivenUp::RecordTooLarge) }
+    }
+
+    pub(crate) fn kind(&self) -> FailureKind {
+        self.kind
     }
 }
 
@@ -57,10 +91,12 @@ impl HandlerError {
 /// A closure from [`Batch`] to a future of `()`, or of a `Result` of `()` or [`Handled`] with any
 /// error that can be shown, is a handler.
 ///
-/// - Batches of one shard come one at a time and in order; batches of different shards come at the
-///   same time.
+/// - Batches of one shard come one at a time and in order, unless a parallelization factor is set:
+///   then records of one partition key come in order. Batches of different shards come at the same
+///   time.
 /// - After an error or a panic the checkpoint moves to what [`Batch::done_to`] has named, and the
-///   rest of the batch is tried again, with backoff, until it is done or the run ends.
+///   rest of the batch is tried again, with backoff, until it is done, the run ends, or it is given up
+///   (see [`Subscription::maximum_retry_attempts`](crate::Subscription::maximum_retry_attempts)).
 /// - The future may be dropped at any await: when the lease is lost, and shortly before the run's
 ///   deadline. A record may then be handled again by another run (delivery is at-least-once).
 /// - A handler that blocks its thread delays its shard; it delays renewals only if it blocks all of
@@ -95,9 +131,14 @@ impl IntoHandled for Handled {
     }
 }
 
-impl<T: IntoHandled, E: std::fmt::Display> IntoHandled for Result<T, E> {
+impl<T: IntoHandled, E: std::fmt::Display + 'static> IntoHandled for Result<T, E> {
     fn into_handled(self) -> Result<Handled, HandlerError> {
-        self.map_err(|error| HandlerError::new(error.to_string()))?.into_handled()
+        // An error of ours keeps what it means; of any other only the text is known.
+        let kept = |error: E| {
+            let ours = (&error as &dyn std::any::Any).downcast_ref::<HandlerError>().cloned();
+            ours.unwrap_or_else(|| HandlerError::new(error.to_string()))
+        };
+        self.map_err(kept)?.into_handled()
     }
 }
 

@@ -13,6 +13,7 @@ mod dynamo;
 mod error;
 mod memory;
 mod metered;
+mod progress;
 pub mod protocol;
 mod row;
 
@@ -21,6 +22,7 @@ pub use dynamo::DynamoLeaseStore;
 pub use error::{StoreError, StoreErrorKind};
 pub use memory::MemoryLeaseStore;
 pub(crate) use metered::Metered;
+pub use progress::{Attempts, Behind, IssuedIterator, Partial, Progress, Resume};
 pub use protocol::{Acquire, Hold, Lease, Taken};
 pub use row::{Change, Checkpoint, Claim, Condition, Edit, LeaseKey, OwnerId, ReleasePlan, Row};
 pub use row::{Standing, StreamRow};

@@ -13,7 +13,9 @@
 //! before it writes, and the caller must too.
 
 use super::row::can_take;
-use super::{Change, Checkpoint, Claim, Condition, Edit, FENCE_AFTER, LEASE_DURATION, LeaseKey};
+use super::{
+    Behind, Change, Checkpoint, Claim, Condition, Edit, FENCE_AFTER, LEASE_DURATION, LeaseKey,
+};
 use super::{LeaseStore, OwnerId};
 use super::{ReleasePlan, Row, Standing, StoreError, StoreErrorKind, Update};
 use crate::rules::{self, Rule};
@@ -28,8 +30,8 @@ const REWRITES: usize = 4;
 pub struct Lease {
     key: LeaseKey,
     owner: OwnerId,
-    counter: Option<u64>,
-    checkpoint: Option<Checkpoint>,
+    /// The row as this owner last saw it.
+    row: Row,
     releases_at: Option<Timestamp>,
     /// The expiry of a renewal whose outcome is not known: it is tried again with the same values, so
     /// that the row can show that it was applied.
@@ -51,7 +53,7 @@ impl Lease {
 
     /// The checkpoint that the row had when this owner last saw it.
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
-        self.checkpoint.as_ref()
+        self.row.checkpoint.as_ref()
     }
 
     /// Says in every renewal from now on what becomes of a claim on the shard: the owner that finishes
@@ -61,8 +63,7 @@ impl Lease {
     }
 
     fn saw(&mut self, row: &Row) {
-        self.counter = row.counter;
-        self.checkpoint.clone_from(&row.checkpoint);
+        self.row.clone_from(row);
     }
 }
 
@@ -112,8 +113,12 @@ pub async fn acquire<S: LeaseStore + ?Sized>(
     releases_at: Option<Timestamp>,
 ) -> Result<Acquire, StoreError> {
     let mut seen = seen.cloned();
+    let mut had_expired = false;
     for _ in 0..REWRITES {
         let now = store.now();
+        // Kept over the rewrites: an earlier try of this take may have landed late.
+        had_expired |=
+            seen.as_ref().and_then(|row| row.owner.as_ref()).is_some_and(|found| found != owner);
         let counter = seen.as_ref().and_then(|row| row.counter);
         let change = Change {
             owner: Edit::Set(owner.clone()),
@@ -138,17 +143,14 @@ pub async fn acquire<S: LeaseStore + ?Sized>(
                 return Ok(Acquire::Held(found));
             }
         };
-        let had_expired = seen.is_some_and(|row| row.owner.is_some_and(|found| found != *owner));
-        let mut lease = Lease {
+        let lease = Lease {
             key: key.clone(),
             owner: owner.clone(),
-            counter: None,
-            checkpoint: None,
+            row: row.clone(),
             releases_at,
             unsettled: None,
             answer: Edit::Leave,
         };
-        lease.saw(&row);
         return Ok(Acquire::Taken(Box::new(Taken { lease, row, had_expired })));
     }
     Err(contended(key))
@@ -253,7 +255,7 @@ async fn write<S: LeaseStore + ?Sized>(
     for _ in 0..REWRITES {
         let checkpoint = moved(lease, standing)?;
         let stored = Change {
-            counter: Edit::Set(next(lease.counter)),
+            counter: Edit::Set(next(lease.row.counter)),
             checkpoint_at: match (&checkpoint, standing.checkpoint_at) {
                 (Edit::Leave, _) => Edit::Leave,
                 // The time of an earlier record would be a lie.
@@ -263,8 +265,9 @@ async fn write<S: LeaseStore + ?Sized>(
             since: standing.since.into(),
             ..Change::default()
         };
+        let stored = progressed(lease, standing, stored);
         let change = complete(lease, stored);
-        let condition = Condition::Held { owner: lease.owner.clone(), counter: lease.counter };
+        let condition = Condition::Held { owner: lease.owner.clone(), counter: lease.row.counter };
         match store.update(&lease.key, &condition, &change).await? {
             Update::Applied(row) => {
                 lease.saw(&row);
@@ -292,7 +295,7 @@ async fn write<S: LeaseStore + ?Sized>(
 /// and never replaces `SHARD_END`.
 fn moved(lease: &Lease, standing: &Standing) -> Result<Edit<Checkpoint>, StoreError> {
     let Some(checkpoint) = &standing.checkpoint else { return Ok(Edit::Leave) };
-    match &lease.checkpoint {
+    match &lease.row.checkpoint {
         Some(stored) if checkpoint < stored => Err(StoreError::new(
             StoreErrorKind::Row,
             format!(
@@ -303,6 +306,22 @@ fn moved(lease: &Lease, standing: &Standing) -> Result<Edit<Checkpoint>, StoreEr
         )),
         Some(stored) if checkpoint == stored => Ok(Edit::Leave),
         _ => Ok(Edit::Set(checkpoint.clone())),
+    }
+}
+
+/// What the owner tells beyond its checkpoint, bound to the checkpoint that the row then has.
+fn progressed(lease: &Lease, standing: &Standing, change: Change) -> Change {
+    let Some(progress) = standing.progress.clone() else { return change };
+    let checkpoint = standing.checkpoint.as_ref().or(lease.row.checkpoint.as_ref());
+    fn bound<T>(checkpoint: Option<&Checkpoint>, value: Option<T>) -> Option<Behind<T>> {
+        value.map(|value| Behind { checkpoint: checkpoint.cloned(), value })
+    }
+    let row = &lease.row;
+    Change {
+        partial: Edit::between(row.partial.as_ref(), bound(checkpoint, progress.partial)),
+        resume: Edit::between(row.resume.as_ref(), bound(checkpoint, progress.resume)),
+        attempts: Edit::between(row.attempts.as_ref(), bound(checkpoint, progress.attempts)),
+        ..change
     }
 }
 

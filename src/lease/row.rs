@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::progress::{Attempts, Behind, Partial, Progress, Resume};
 use crate::record::{NotASequenceNumber, SequenceNumber};
 use crate::time::Timestamp;
 
@@ -151,6 +152,12 @@ pub struct Row {
     /// `since`: the shard was opened at this time, and so are its descendants: what arrived before is
     /// not wanted. Absent where the shard goes on from a position of another origin.
     pub since: Option<Timestamp>,
+    /// `partial`: progress inside the aggregate that follows the checkpoint.
+    pub partial: Option<Behind<Partial>>,
+    /// `resume`: progress where there is no record to checkpoint.
+    pub resume: Option<Behind<Resume>>,
+    /// `attempts`: failed tries of what follows the checkpoint.
+    pub attempts: Option<Behind<Attempts>>,
     /// `releases_at`: what the owner says about giving the shard back.
     pub release: Option<ReleasePlan>,
     /// `claimed_by` and `claimed_until`.
@@ -173,9 +180,28 @@ impl Row {
         self.checkpoint == Some(Checkpoint::ShardEnd)
     }
 
+    /// Whether all of the shard that a read up to `until` wants is done.
+    pub fn is_read_until(&self, until: Timestamp) -> bool {
+        let told = self.resume.as_ref().filter(|told| told.checkpoint == self.checkpoint);
+        told.and_then(|told| told.value.read_until).is_some_and(|read| read >= until)
+    }
+
     /// The claim on the shard, unless it has run out at `now`.
     pub fn live_claim(&self, now: Timestamp) -> Option<&Claim> {
         self.claim.as_ref().filter(|claim| claim.until >= now)
+    }
+
+    /// What the row tells beyond its checkpoint, as far as it belongs to that.
+    pub fn progress(&self) -> Progress {
+        fn valid<T: Clone>(row: &Row, told: &Option<Behind<T>>) -> Option<T> {
+            let told = told.as_ref().filter(|told| told.checkpoint == row.checkpoint);
+            told.map(|told| told.value.clone())
+        }
+        Progress {
+            partial: valid(self, &self.partial),
+            resume: valid(self, &self.resume),
+            attempts: valid(self, &self.attempts),
+        }
     }
 
     /// What the present owner says about giving the shard back; announcements of an earlier owner
@@ -194,6 +220,8 @@ pub struct Standing {
     pub checkpoint_at: Option<Timestamp>,
     /// When the shard was opened, if this owner opened it at a time; `None` leaves the row's as it is.
     pub since: Option<Timestamp>,
+    /// How far it has got beyond the checkpoint; `None` leaves what the row tells as it is.
+    pub progress: Option<Progress>,
 }
 
 /// A stream's own row: which stream the rows speak of, and since when.
@@ -274,6 +302,15 @@ pub enum Edit<T> {
 }
 
 impl<T: Clone + PartialEq> Edit<T> {
+    /// What makes `new` of `old`.
+    pub fn between(old: Option<&T>, new: Option<T>) -> Self {
+        match new {
+            new if new.as_ref() == old => Self::Leave,
+            Some(new) => Self::Set(new),
+            None => Self::Remove,
+        }
+    }
+
     fn apply(&self, value: &mut Option<T>) {
         match self {
             Self::Leave => {}
@@ -314,6 +351,12 @@ pub struct Change {
     pub checkpoint_at: Edit<Timestamp>,
     /// `since`
     pub since: Edit<Timestamp>,
+    /// `partial`
+    pub partial: Edit<Behind<Partial>>,
+    /// `resume`
+    pub resume: Edit<Behind<Resume>>,
+    /// `attempts`
+    pub attempts: Edit<Behind<Attempts>>,
     /// `releases_at`
     pub release: Edit<ReleasePlan>,
     /// `claimed_by` and `claimed_until`
@@ -329,6 +372,9 @@ impl Change {
         self.checkpoint.apply(&mut row.checkpoint);
         self.checkpoint_at.apply(&mut row.checkpoint_at);
         self.since.apply(&mut row.since);
+        self.partial.apply(&mut row.partial);
+        self.resume.apply(&mut row.resume);
+        self.attempts.apply(&mut row.attempts);
         self.release.apply(&mut row.release);
         self.claim.apply(&mut row.claim);
     }
@@ -342,6 +388,9 @@ impl Change {
             && self.checkpoint.shown_by(&row.checkpoint)
             && self.checkpoint_at.shown_by(&row.checkpoint_at)
             && self.since.shown_by(&row.since)
+            && self.partial.shown_by(&row.partial)
+            && self.resume.shown_by(&row.resume)
+            && self.attempts.shown_by(&row.attempts)
             && self.release.shown_by(&row.release)
     }
 }
@@ -368,6 +417,20 @@ mod tests {
         for odd in ["LATEST", "TRIM_HORIZON", "", "shard_end"] {
             assert!(odd.parse::<Checkpoint>().is_err(), "{odd:?}");
         }
+    }
+
+    #[test]
+    fn what_belongs_to_another_checkpoint_is_void() {
+        let attempts = |checkpoint: Option<&str>| {
+            let checkpoint = checkpoint.map(|text| text.parse().unwrap());
+            Some(Behind { checkpoint, value: Attempts { tries: 2, size: None } })
+        };
+        let mut row = Row { attempts: attempts(None), ..Row::default() };
+        assert_eq!(row.progress().attempts.map(|told| told.tries), Some(2));
+        row.checkpoint = Some("7".parse().unwrap());
+        assert_eq!(row.progress(), Progress::default(), "somebody else stored a checkpoint");
+        row.attempts = attempts(Some("7"));
+        assert_eq!(row.progress().attempts.map(|told| told.tries), Some(2));
     }
 
     #[test]

@@ -1,7 +1,15 @@
 //! One record of a shard, and where it stands.
+//!
+//! A producer may have packed many user records into one record of the stream: [`kpl`] takes them
+//! apart. [`HashRange`] tells which records a shard takes.
 
+mod hash;
+pub(crate) mod kpl;
 mod sequence;
 
+pub use hash::{HashRange, NotAHashRange};
+#[cfg(any(test, feature = "test-util"))]
+pub use kpl::Aggregate;
 pub use sequence::{NotASequenceNumber, SequenceNumber};
 
 use bytes::Bytes;

@@ -1,48 +1,59 @@
 //! Cuts what was read into batches.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::budget::Reservation;
-use super::reader::Records;
+use super::Context;
+use super::lanes::{Entry, Lane, Records};
+use super::watermark::{Item, What};
+use crate::filter::Filter;
 use crate::record::Record;
+use crate::summary::Counters;
 
-/// The records of one shard that wait to be handled, in order.
+/// The records of one lane that wait to be handled, in order.
 pub(super) struct Batcher {
-    pages: mpsc::Receiver<Records>,
-    waiting: VecDeque<Record>,
-    /// The memory of pages that still have records here, with how many these are.
-    reservations: VecDeque<(usize, Reservation)>,
-    /// When the oldest record that waits came in.
+    lane: Lane,
+    waiting: VecDeque<Entry>,
+    /// The batch that is being made.
+    batch: Vec<Item>,
+    /// When the oldest record of it was there.
     oldest: Option<Instant>,
     behind_ms: Option<u64>,
     size: usize,
     window: Duration,
     flush_at: Option<Instant>,
+    filter: Option<Arc<Filter>>,
+    counters: Arc<Counters>,
+}
+
+/// What comes next in a lane.
+#[derive(Debug)]
+pub(super) enum Ready {
+    /// To be handled together.
+    Batch(Vec<Item>),
+    /// Nothing is to be done with these.
+    Passed(Vec<Item>),
 }
 
 impl Batcher {
-    /// Batches of at most `size` records, out of `pages`; one that is not full waits up to `window`
-    /// for more (`BatchSize` and `MaximumBatchingWindowInSeconds` of the event source mapping), but not
-    /// beyond `flush_at`: a run that is about to stop would never see it.
-    pub(super) fn new(
-        pages: mpsc::Receiver<Records>,
-        size: usize,
-        window: Duration,
-        flush_at: Option<Instant>,
-    ) -> Self {
+    /// Batches out of `lane`. One that is not full waits for more (`BatchSize` and
+    /// `MaximumBatchingWindowInSeconds` of the event source mapping), but not until the run is about to
+    /// stop: it would never be seen then.
+    pub(super) fn new(lane: Lane, context: &Context) -> Self {
         Self {
-            pages,
+            lane,
             waiting: VecDeque::new(),
-            reservations: VecDeque::new(),
+            batch: Vec::new(),
             oldest: None,
             behind_ms: None,
-            size,
-            window,
-            flush_at,
+            size: context.read.batch_size,
+            window: context.read.batching_window,
+            flush_at: context.run.flush_at(),
+            filter: context.read.filter.clone(),
+            counters: context.counters.clone(),
         }
     }
 
@@ -51,115 +62,175 @@ impl Batcher {
         self.behind_ms
     }
 
-    /// The next batch; `None` once the reader has ended and nothing is left. The records still count
-    /// as waiting for their memory: see [`Batcher::worked_off`]. May be dropped at any await.
-    pub(super) async fn next(&mut self) -> Option<Vec<Record>> {
-        while self.waiting.len() < self.size {
+    /// What comes next; `None` once the reader has ended and nothing is left. May be dropped at any
+    /// await.
+    pub(super) async fn next(&mut self) -> Option<Ready> {
+        loop {
+            let passed = self.fill();
+            if !passed.is_empty() {
+                return Some(Ready::Passed(passed));
+            }
+            if self.is_complete() {
+                break;
+            }
             let page = match self.oldest {
-                None => self.pages.recv().await,
+                None => self.lane.pages.recv().await,
                 Some(_) if self.window.is_zero() => break,
                 Some(oldest) => {
                     let until = oldest + self.window;
                     let until = self.flush_at.map_or(until, |flush_at| until.min(flush_at));
-                    match timeout_at(until, self.pages.recv()).await {
+                    match timeout_at(until, self.lane.pages.recv()).await {
                         Ok(page) => page,
                         Err(_) => break,
                     }
                 }
             };
             match page {
-                Some(page) => self.take_in(page),
+                Some(Records { entries, behind_ms }) => {
+                    self.behind_ms = behind_ms;
+                    self.waiting.extend(entries);
+                }
                 None => break,
             }
         }
-        if self.waiting.is_empty() {
-            return None;
-        }
-        let count = self.size.min(self.waiting.len());
-        let batch = self.waiting.drain(..count).collect();
-        self.oldest = (!self.waiting.is_empty()).then(Instant::now);
-        Some(batch)
+        self.oldest = None;
+        let batch = std::mem::take(&mut self.batch);
+        (!batch.is_empty()).then_some(Ready::Batch(batch))
     }
 
-    /// `count` records are done with: the memory of pages that are used up is given back.
-    pub(super) fn worked_off(&mut self, mut count: usize) {
-        while let Some((left, _)) = self.reservations.front_mut() {
-            if *left > count {
-                *left -= count;
-                return;
+    /// Moves what waits into the batch, as much as it takes; what nothing is to be done with is given
+    /// out.
+    fn fill(&mut self) -> Vec<Item> {
+        let mut passed = Vec::new();
+        while !self.is_complete() && passed.len() < self.size {
+            let Some(item) = self.take_one() else { break };
+            match item.what {
+                What::Pass => passed.push(item),
+                What::Handle if self.leaves_out(&item.record) => passed.push(item),
+                What::Handle | What::Broken(_) => self.batch.push(item),
             }
-            count -= *left;
-            self.reservations.pop_front();
+        }
+        if !self.batch.is_empty() {
+            self.oldest.get_or_insert_with(Instant::now);
+        }
+        passed
+    }
+
+    /// What the filter leaves out counts as done (SPEC §8.5).
+    fn leaves_out(&self, record: &Record) -> bool {
+        let left_out = self.filter.as_ref().is_some_and(|filter| !filter.keeps(record));
+        self.counters.filtered.add(left_out.into());
+        left_out
+    }
+
+    /// Takes the next item of this lane.
+    fn take_one(&mut self) -> Option<Item> {
+        loop {
+            match self.waiting.pop_front()? {
+                Entry::Item(item) => return Some(item),
+                mut aggregate => {
+                    let Some(item) = aggregate.next() else { continue };
+                    self.waiting.push_front(aggregate);
+                    if self.lane.takes(&item) {
+                        return Some(item);
+                    }
+                }
+            }
         }
     }
 
-    fn take_in(&mut self, page: Records) {
-        self.behind_ms = page.behind_ms;
-        self.reservations.push_back((page.records.len(), page.reservation));
-        self.waiting.extend(page.records);
-        self.oldest.get_or_insert_with(Instant::now);
+    /// Whether the batch takes no more. What cannot be handled is a batch of its own.
+    fn is_complete(&self) -> bool {
+        let is_broken = |item: &Item| matches!(item.what, What::Broken(_));
+        let ends_there = || match self.waiting.front() {
+            Some(Entry::Item(item)) => is_broken(item),
+            _ => false,
+        };
+        self.batch.len() >= self.size
+            || self.batch.last().is_some_and(is_broken)
+            || (!self.batch.is_empty() && ends_there())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::mpsc;
+
     use super::*;
     use crate::record::SequenceNumber;
-    use crate::shard::Budget;
+    use crate::shard::watermark::Mark;
 
-    async fn page(budget: &std::sync::Arc<Budget>, from: u64, count: u64) -> Records {
-        let record = |n: u64| Record {
-            sequence: SequenceNumber::parse(&n.to_string()).unwrap(),
-            sub_sequence: None,
-            partition_key: None,
-            data: Default::default(),
-            arrived_at: None,
-        };
-        let records = (from..from + count).map(record).collect();
-        Records { records, behind_ms: Some(0), reservation: budget.reserve(1).await }
+    fn lane() -> (mpsc::UnboundedSender<Records>, Lane) {
+        let (sender, pages) = mpsc::unbounded_channel();
+        (sender, Lane { pages, number: 0, of: 1 })
     }
 
-    fn lengths(batch: Option<Vec<Record>>) -> Option<usize> {
-        batch.map(|records| records.len())
+    fn page(from: u64, count: u64) -> Records {
+        let item = |index: u64| Item {
+            mark: Mark { index, last: true },
+            record: Record {
+                sequence: SequenceNumber::parse(&index.to_string()).unwrap(),
+                sub_sequence: None,
+                partition_key: None,
+                data: Default::default(),
+                arrived_at: None,
+            },
+            what: What::Handle,
+        };
+        let entries = (from..from + count).map(item).map(Entry::Item).collect();
+        Records { entries, behind_ms: Some(0) }
+    }
+
+    fn batcher(lane: Lane, size: usize, window: u64) -> Batcher {
+        Batcher {
+            lane,
+            waiting: VecDeque::new(),
+            batch: Vec::new(),
+            oldest: None,
+            behind_ms: None,
+            size,
+            window: Duration::from_secs(window),
+            flush_at: None,
+            filter: None,
+            counters: Arc::default(),
+        }
+    }
+
+    fn lengths(ready: Option<Ready>) -> Option<usize> {
+        ready.map(|ready| match ready {
+            Ready::Batch(items) => items.len(),
+            Ready::Passed(items) => panic!("{items:?}"),
+        })
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_a_window_a_page_is_cut_and_its_rest_goes_at_once() {
-        let budget = Budget::new(1 << 20);
-        let (sender, pages) = mpsc::channel(4);
-        let mut batcher = Batcher::new(pages, 4, Duration::ZERO, None);
-        sender.send(page(&budget, 0, 10).await).await.unwrap();
+        let (sender, lane) = lane();
+        let mut batcher = batcher(lane, 4, 0);
+        sender.send(page(0, 10)).unwrap();
         for expected in [4, 4, 2] {
             assert_eq!(lengths(batcher.next().await), Some(expected));
-            batcher.worked_off(expected);
         }
-        assert!(batcher.reservations.is_empty());
         drop(sender);
         assert!(batcher.next().await.is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_batch_that_is_not_full_waits_for_the_window() {
-        let budget = Budget::new(1 << 20);
-        let (sender, pages) = mpsc::channel(4);
-        let mut batcher = Batcher::new(pages, 10, Duration::from_secs(5), None);
-        sender.send(page(&budget, 0, 3).await).await.unwrap();
-        sender.send(page(&budget, 3, 3).await).await.unwrap();
+        let (sender, lane) = lane();
+        let mut batcher = batcher(lane, 10, 5);
+        sender.send(page(0, 3)).unwrap();
+        sender.send(page(3, 3)).unwrap();
         let began = Instant::now();
         assert_eq!(lengths(batcher.next().await), Some(6));
         assert_eq!(began.elapsed(), Duration::from_secs(5));
-        batcher.worked_off(4);
-        assert_eq!(batcher.reservations.len(), 1, "one record of the second page is not done");
-        batcher.worked_off(2);
-        assert!(batcher.reservations.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_the_reader_ends_the_wait() {
-        let budget = Budget::new(1 << 20);
-        let (sender, pages) = mpsc::channel(4);
-        let mut batcher = Batcher::new(pages, 10, Duration::from_secs(300), None);
-        sender.send(page(&budget, 0, 3).await).await.unwrap();
+        let (sender, lane) = lane();
+        let mut batcher = batcher(lane, 10, 300);
+        sender.send(page(0, 3)).unwrap();
         drop(sender);
         assert_eq!(lengths(batcher.next().await), Some(3));
         assert_eq!(lengths(batcher.next().await), None);

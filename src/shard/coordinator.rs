@@ -9,29 +9,28 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::account::{Account, StreamReport};
 use super::keeper::ClaimSeen;
+use super::listing::Listing;
 use super::look::{Knowledge, look};
-use super::opening::{Trouble, open, persist};
+use super::opening::{Opened, Trouble, list, open, persist};
 use super::pace::Pace;
 use super::plan::{self, Candidate, Next, Ours, Plan, Situation, What};
-use super::start::begin;
+use super::start::{Terms, begin};
 use super::worker::{Control, ShardReport, Worker};
 use super::{Backoff, Context};
 use crate::lease::Taken;
 use crate::lease::protocol::claim;
 use crate::lease::{Acquire, CLAIM_DURATION, Claim, OwnerId, Row, StoreError, StoreErrorKind};
 use crate::rules::{self, Rule};
-use crate::stream::SourceError;
+use crate::stream::Shard;
 use crate::summary::{Outcome, Reason};
 use crate::time::{Moment, Timestamp};
 
 /// Takes in flight at once.
 const TAKES: usize = 16;
-/// Listings come about this often, up to a tenth earlier.
-const LIST_INTERVAL: Duration = Duration::from_secs(60);
 /// A take that is throttled, and so was not applied, is tried again this often, with these waits.
 const TAKE_TRIES: u32 = 40;
 const TAKE_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(150));
@@ -39,6 +38,8 @@ const TAKE_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::f
 const TAKE_AGAIN: Duration = Duration::from_secs(1);
 /// A shard that failed is taken again after this long: what was wrong may have been mended.
 const FAILED_AGAIN: Duration = Duration::from_secs(60);
+/// Longer than any wait that is known.
+const UNKNOWN: Duration = Duration::from_secs(3600);
 /// An owner that was seen within this time is taken to be alive when a claim is answered.
 const SEEN_LATELY: Duration = Duration::from_secs(12);
 
@@ -63,8 +64,7 @@ pub(crate) struct Coordinator {
     pace: Arc<Pace>,
     knowledge: Knowledge,
     account: Account,
-    stream_arn: Arc<str>,
-    opened_at: Timestamp,
+    opened: Opened,
     /// When this run began; when it last looked at all rows; when it last saw, made or granted a claim.
     started: Instant,
     looked: Instant,
@@ -73,7 +73,12 @@ pub(crate) struct Coordinator {
     fresh: bool,
     /// Other owners, and when they were last seen.
     known: BTreeMap<OwnerId, Instant>,
-    list_at: Instant,
+    listing: Listing,
+    /// The listing that is under way: looks and takes do not wait for it.
+    listings: JoinSet<Result<Vec<Shard>, String>>,
+    has_listed: bool,
+    /// What the last listing failed on for good.
+    unlisted: Option<String>,
     takes: JoinSet<TakeResult>,
     claims: JoinSet<ClaimResult>,
     workers: JoinSet<ShardReport>,
@@ -89,16 +94,18 @@ impl Coordinator {
         let now = Instant::now();
         Self {
             pace: Arc::new(Pace::new(context.read.poll)),
-            knowledge: Knowledge::default(),
+            knowledge: Knowledge::of_a_read_until(context.read.until),
             account: Account::new(context.stream.name()),
-            stream_arn: "".into(),
-            opened_at: Timestamp::default(),
+            opened: Opened::default(),
             started: now,
             looked: now,
             moved: now,
             fresh: false,
             known: BTreeMap::new(),
-            list_at: now,
+            listing: Listing::new(now),
+            listings: JoinSet::new(),
+            has_listed: false,
+            unlisted: None,
             takes: JoinSet::new(),
             claims: JoinSet::new(),
             workers: JoinSet::new(),
@@ -133,34 +140,68 @@ impl Coordinator {
 
     /// May be dropped at any await: takes and workers are tasks, which are joined in the end.
     async fn read(&mut self) -> Result<Reason, String> {
-        let opened = open(&self.context, &self.trouble).await?;
-        (self.stream_arn, self.opened_at) = (opened.arn, opened.at);
-        self.list().await?;
+        self.opened = open(&self.context, &self.trouble).await?;
+        while !self.has_listed {
+            self.list_if_due();
+            self.event().await;
+            self.check_listing()?;
+        }
         if self.look(&What::All).await? {
             return Ok(Reason::Paused);
         }
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
         loop {
-            if Instant::now() >= self.list_at {
-                self.list().await?;
+            self.check_listing()?;
+            let parents = self.knowledge.unseen_parents();
+            if !parents.is_empty() {
+                self.look(&What::Rows(parents)).await?;
             }
-            let (at, what) = match self.act() {
-                Next::Leave => return Ok(self.account.reason_to_leave()),
-                Next::Wait => {
-                    self.event().await;
-                    continue;
+            let list_at = self.list_if_due();
+            if self.is_over() {
+                return Ok(Reason::Finished);
+            }
+            let (wait, what) = match self.act() {
+                Next::Leave if !self.expects_shards() => {
+                    return Ok(self.account.reason_to_leave());
                 }
-                Next::Look(at, what) => (at, what),
+                Next::Leave | Next::Wait => (UNKNOWN, None),
+                Next::Look(at, what) => (at.since(self.context.store.now()), Some(what)),
             };
-            let wait = at.since(self.context.store.now());
             tokio::select! {
                 biased;
                 () = self.event() => continue,
+                () = sleep_until(list_at) => continue,
                 () = sleep(wait) => {}
             }
-            if self.look(&what).await? {
+            if let Some(what) = what
+                && self.look(&what).await?
+            {
                 return Ok(Reason::Paused);
             }
+        }
+    }
+
+    /// Whether all is done that the subscription wants, for ever.
+    fn is_over(&self) -> bool {
+        let idle = self.workers.is_empty() && self.takes.is_empty();
+        let over = idle && self.knowledge.is_over();
+        if over {
+            let (stream, until) = (&self.context.stream, self.context.read.until);
+            let until = until.unwrap_or_default();
+            tracing::info!(%stream, %until, "all that arrived before this time is done");
+        }
+        over
+    }
+
+    fn terms(&self) -> Terms {
+        let read = &self.context.read;
+        Terms {
+            start_at: read.start_at,
+            until: read.until,
+            deaggregate: read.deaggregate,
+            opened_at: self.opened.at,
+            retention: self.opened.retention,
+            now: self.opened.now(self.context.store.now()),
         }
     }
 
@@ -171,6 +212,7 @@ impl Coordinator {
             Some(Ok(taken)) = self.takes.join_next() => self.taken(taken),
             Some(Ok(report)) = self.workers.join_next() => self.ended(report),
             Some(Ok(claimed)) = self.claims.join_next() => self.claimed(claimed),
+            Some(Ok(listed)) = self.listings.join_next() => self.listed(listed),
             Some(seen) = self.claims_seen.1.recv() => self.answer(seen),
         }
     }
@@ -188,16 +230,43 @@ impl Coordinator {
         }
     }
 
-    async fn list(&mut self) -> Result<(), String> {
+    /// Lists the shards, if it is time to. Says when it will be; while a listing is under way, that is
+    /// not known.
+    fn list_if_due(&mut self) -> Instant {
+        let now = Instant::now();
+        if !self.listings.is_empty() {
+            return now + UNKNOWN;
+        }
+        let questions = self.knowledge.in_question();
+        let due = self.listing.due(&questions);
+        if now < due {
+            return due;
+        }
+        self.listing.send(now, questions, self.rng.f64());
         let (context, trouble) = (self.context.clone(), self.trouble.clone());
-        let listing = async move {
-            let list = || context.source.list_shards(&context.stream);
-            persist(&trouble, list, SourceError::is_transient).await
-        };
-        let shards = self.beside(listing).await?;
-        self.knowledge.list(shards);
-        self.list_at = Instant::now() + LIST_INTERVAL.mul_f64(0.9 + 0.1 * self.rng.f64());
-        Ok(())
+        self.listings.spawn(async move {
+            let listing = AssertUnwindSafe(list(&context, &trouble)).catch_unwind();
+            listing.await.unwrap_or_else(|_| Err(panicked().to_string()))
+        });
+        now + UNKNOWN
+    }
+
+    fn listed(&mut self, shards: Result<Vec<Shard>, String>) {
+        match shards {
+            Ok(shards) => self.knowledge.list(&self.context, shards),
+            Err(error) => self.unlisted = Some(error),
+        }
+        self.has_listed = true;
+    }
+
+    fn check_listing(&mut self) -> Result<(), String> {
+        self.unlisted.take().map_or(Ok(()), Err)
+    }
+
+    /// Whether there are shards to come that are not listed yet.
+    fn expects_shards(&self) -> bool {
+        let questions = self.knowledge.in_question();
+        self.listing.expects(&questions) || !(questions.is_empty() || self.listings.is_empty())
     }
 
     /// Looks at rows; says whether the stream is paused.
@@ -219,10 +288,7 @@ impl Coordinator {
             (self.looked, self.fresh) = (at, *what == What::All);
         }
         let paused = seen.paused;
-        if self.knowledge.show(&self.context, seen) {
-            // Its children may have been listed only since, and their taker may have died.
-            self.list_at = Instant::now();
-        }
+        self.knowledge.show(&self.context, seen);
         Ok(paused)
     }
 
@@ -366,7 +432,7 @@ impl Coordinator {
             false => self.knowledge.view(&shard).row().cloned().unwrap_or_default(),
         };
         let inherited = self.knowledge.inherited(&shard);
-        let beginning = begin(&row, inherited, &self.context.read.start_at, self.opened_at);
+        let beginning = begin(&row, inherited, &self.terms());
         let view = self.knowledge.view(&shard);
         (view.ours, view.had) = (Ours::Held, true);
         let control = Control::new(&self.context.phases.stop);
@@ -374,14 +440,16 @@ impl Coordinator {
         if let Some(beginning) = &beginning {
             tracing::info!(
                 stream = %self.context.stream, %shard, from = ?beginning.origin,
-                start = ?beginning.start, after_expiry = taken.had_expired, "taken"
+                start = ?beginning.start, iterator = beginning.iterator.is_some(), after_expiry = taken.had_expired, "taken"
             );
         }
         let worker = Worker {
             context: self.context.clone(),
             pace: self.pace.clone(),
             shard: shard.clone(),
-            stream_arn: self.stream_arn.clone(),
+            stream_arn: self.opened.arn.clone(),
+            retention: self.opened.retention,
+            hash_range: self.knowledge.hash_range(&shard),
             taken,
             sent,
             beginning,
@@ -417,9 +485,7 @@ impl Coordinator {
             }
             // What was given back unasked is done with for this run: caught up, or out of time.
             Outcome::Released | Outcome::Failed => view.barred = !given,
-            // Its children may begin now.
-            Outcome::Finished => self.list_at = Instant::now(),
-            Outcome::Lost | Outcome::Left => {}
+            Outcome::Finished | Outcome::Lost | Outcome::Left => {}
         }
         if given {
             self.moved = Instant::now();
@@ -431,6 +497,7 @@ impl Coordinator {
     async fn wind_down(&mut self) {
         let end = self.context.phases.end.clone();
         self.claims.shutdown().await;
+        self.listings.shutdown().await;
         while !self.takes.is_empty() || !self.workers.is_empty() {
             tokio::select! {
                 biased;

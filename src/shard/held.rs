@@ -3,20 +3,25 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::watermark::Watermark;
-use crate::lease::{FENCE_AFTER, Standing};
+use super::watermark::{Mark, PageHold, Reached, Watermark};
+use crate::lease::{Attempts, FENCE_AFTER, Standing};
 use crate::record::Record;
 use crate::rules::{self, Rule};
-use crate::time::{Moment, SharedClock};
+use crate::time::{Moment, SharedClock, Timestamp};
 
 /// What the keeper, the reader and the processor of one shard share.
 pub(super) struct Held {
     clock: SharedClock,
     wanted: CancellationToken,
     state: Mutex<State>,
+    /// Tells the keeper that a write is asked for before the next renewal is due.
+    write_now: Notify,
+    /// The newest of these asked-for writes that was applied.
+    stored: watch::Sender<u64>,
 }
 
 struct State {
@@ -24,6 +29,8 @@ struct State {
     renewed: Moment,
     lost: bool,
     watermark: Watermark,
+    /// How many writes were asked for.
+    asked: u64,
 }
 
 impl Held {
@@ -34,8 +41,14 @@ impl Held {
         cancel: &CancellationToken,
         watermark: Watermark,
     ) -> Self {
-        let state = State { renewed: taken, lost: false, watermark };
-        Self { clock, wanted: cancel.child_token(), state: Mutex::new(state) }
+        let state = State { renewed: taken, lost: false, watermark, asked: 0 };
+        Self {
+            clock,
+            wanted: cancel.child_token(),
+            state: Mutex::new(state),
+            write_now: Notify::new(),
+            stored: watch::Sender::new(0),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -84,9 +97,29 @@ impl Held {
         FENCE_AFTER.saturating_sub(renewed.elapsed(&*self.clock))
     }
 
-    /// All records up to and including `record` are done.
-    pub(super) fn done(&self, record: &Record) {
-        self.state().watermark.rise_to(record);
+    /// These items are done.
+    pub(super) fn done<'a>(&self, items: impl Iterator<Item = (Mark, &'a Record)>) {
+        self.state().watermark.done(items);
+    }
+
+    /// The reader has got here.
+    pub(super) fn reached(&self, reached: Reached) {
+        self.state().watermark.reached(reached);
+    }
+
+    /// Keeps the memory and the place of a page until all items below `end` are done.
+    pub(super) fn keep(&self, end: u64, page: PageHold) {
+        self.state().watermark.keep(end, page);
+    }
+
+    /// The failed tries of what begins with the item of this number.
+    pub(super) fn attempts(&self, index: u64) -> Attempts {
+        self.state().watermark.attempts(index)
+    }
+
+    /// Sets the failed tries of what begins with the item of this number.
+    pub(super) fn tried(&self, index: u64, attempts: Attempts) {
+        self.state().watermark.tried(index, attempts);
     }
 
     /// The shard is closed and everything in it is done.
@@ -94,16 +127,44 @@ impl Held {
         self.state().watermark.finish();
     }
 
-    /// How far the shard is done.
-    pub(super) fn standing(&self) -> Standing {
-        self.state().watermark.standing().clone()
+    /// Whatever arrived before this time is done, and nothing else is wanted.
+    pub(super) fn read_until(&self, time: Timestamp) {
+        self.state().watermark.read_until(time);
+    }
+
+    /// How far the shard is done, and how many of the writes that were asked for this answers.
+    pub(super) fn standing(&self) -> (Standing, u64) {
+        let state = self.state();
+        (state.watermark.standing(), state.asked)
+    }
+
+    /// Has the standing stored now, and waits until it is.
+    pub(super) async fn stored(&self) {
+        let asked = {
+            let mut state = self.state();
+            state.asked += 1;
+            state.asked
+        };
+        self.write_now.notify_one();
+        // Never closed: the sender is here.
+        let _ = self.stored.subscribe().wait_for(|stored| *stored >= asked).await;
+    }
+
+    /// Waits until a write is asked for.
+    pub(super) async fn write_asked(&self) {
+        self.write_now.notified().await;
+    }
+
+    /// A write was applied that answers so many of those that were asked for.
+    pub(super) fn wrote(&self, asked: u64) {
+        self.stored.send_replace(asked);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::{TestClock, Timestamp};
+    use crate::time::TestClock;
 
     #[tokio::test(start_paused = true)]
     async fn work_ends_at_the_fence_by_either_clock() {

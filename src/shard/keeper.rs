@@ -106,6 +106,7 @@ impl Keeper {
                 biased;
                 order = &mut orders => break order.unwrap_or(Order::Abandon),
                 () = self.keep.notified() => self.lease.answer(Edit::Remove),
+                () = self.held.write_asked() => self.carry_forward(),
                 () = sleep_until(look.min(due)) => {
                     if look < due && !self.held.until_fence().is_zero() {
                         continue;
@@ -132,7 +133,7 @@ impl Keeper {
         // A try whose reply is lost may have been applied: each one writes the same, and the lease
         // counts from the first.
         let sent = Moment::now(&*self.clock);
-        let standing = self.held.standing();
+        let (standing, asked) = self.held.standing();
         loop {
             let left = self.held.until_fence();
             if left.is_zero() {
@@ -147,6 +148,7 @@ impl Keeper {
             match result {
                 Ok(Ok(Hold::Kept(row))) => {
                     self.held.renewed(sent);
+                    self.held.wrote(asked);
                     self.look_for_a_claim(&row);
                     return Renewal::Applied;
                 }
@@ -194,7 +196,7 @@ impl Keeper {
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
         let mut last_error = None;
         let end = self.end.clone();
-        let standing = self.held.standing();
+        let (standing, _) = self.held.standing();
         loop {
             let left = self.held.until_fence();
             if self.held.is_lost() || left.is_zero() {

@@ -9,63 +9,183 @@ use crate::stream::Shard;
 use crate::time::Timestamp;
 
 /// The shards of a stream as last listed, by id.
+///
+/// A listing may lack a shard that is there. What one listing lacks is in doubt, and holds its
+/// children up; what two in a row lack is past retention, and does not.
 #[derive(Debug, Default)]
 pub(super) struct Lineage {
+    /// What was listed last, and what only the last listing lacked.
     shards: BTreeMap<Arc<str>, Shard>,
     children: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    /// Shards that the last listing lacked, and the one before it had.
+    missed: BTreeSet<Arc<str>>,
+    /// Parents that the last listing lacked, of which no earlier one is known.
+    doubtful: BTreeSet<Arc<str>>,
 }
 
 impl Lineage {
     /// The lineage of these shards.
-    pub(super) fn new(shards: Vec<Shard>) -> Self {
+    fn new(shards: Vec<Shard>) -> Self {
         let mut lineage = Self::default();
         for shard in shards {
-            let id: Arc<str> = shard.id.as_str().into();
-            for parent in shard.parents() {
-                lineage.children.entry(parent.into()).or_default().push(id.clone());
-            }
-            lineage.shards.insert(id, shard);
+            lineage.add(shard);
         }
         lineage
     }
 
+    fn add(&mut self, shard: Shard) {
+        let id: Arc<str> = shard.id.as_str().into();
+        for parent in shard.parents() {
+            self.children.entry(parent.into()).or_default().push(id.clone());
+        }
+        self.shards.insert(id, shard);
+    }
+
+    /// The lineage by a newer listing. What was done and is no longer listed is past retention for
+    /// sure.
+    pub(super) fn renewed(self, shards: Vec<Shard>, rows: &impl Rows) -> Self {
+        let mut newer = Self::new(shards);
+        let before = self.forgotten_parents();
+        for (id, shard) in self.shards {
+            let done = || rows.row(&id).is_some_and(Row::is_finished);
+            if !newer.shards.contains_key(&id) && !self.missed.contains(&id) && !done() {
+                newer.add(shard);
+                newer.missed.insert(id);
+            }
+        }
+        newer.doubtful = newer.forgotten_parents();
+        newer.doubtful.retain(|id| !before.contains(id) && !self.missed.contains(id));
+        newer
+    }
+
     /// The ids of all shards that are listed.
     pub(super) fn listed(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.shards.keys()
+        self.shards.keys().filter(|id| !self.missed.contains(*id))
+    }
+
+    /// The shard as it was listed.
+    pub(super) fn listing(&self, shard: &str) -> Option<&Shard> {
+        self.shards.get(shard)
     }
 
     /// Whether the shard is listed.
     pub(super) fn is_listed(&self, shard: &str) -> bool {
+        self.shards.contains_key(shard) && !self.missed.contains(shard)
+    }
+
+    /// Whether the shard is listed, or was until the last listing.
+    pub(super) fn is_known(&self, shard: &str) -> bool {
         self.shards.contains_key(shard)
     }
 
     /// Parents that are no longer listed (past retention): their rows may still tell something.
     pub(super) fn forgotten_parents(&self) -> BTreeSet<Arc<str>> {
         let parents = self.shards.values().flat_map(Shard::parents);
-        parents.filter(|parent| !self.is_listed(parent)).map(Arc::from).collect()
+        parents.filter(|parent| !self.is_known(parent)).map(Arc::from).collect()
     }
 
-    /// Whether all of the shard is done: its row says so, or a child's row shows that somebody went
+    /// Parents that have left the stream and were not done, below which nobody has begun yet: what
+    /// was left of them is lost, and nobody has told so.
+    pub(super) fn newly_lost(&self, rows: &impl Rows) -> Vec<Arc<str>> {
+        let lost = |parent: &Arc<str>| {
+            let unfinished = rows.row(parent).is_some_and(|row| !row.is_finished());
+            unfinished && !self.doubtful.contains(parent) && !self.has_begun_below(parent, rows)
+        };
+        self.forgotten_parents().into_iter().filter(lost).collect()
+    }
+
+    /// Shards of which the last listing cannot have told everything: the end of a shard is done, and
+    /// its children are not all there; or a shard that is not done was lacking.
+    pub(super) fn in_question(&self, rows: &impl Rows) -> BTreeSet<Arc<str>> {
+        let childless = self.shards.keys().filter(|id| {
+            rows.row(id).is_some_and(Row::is_finished) && !self.has_all_its_children(id)
+        });
+        let holds_up = |parent: &&Arc<str>| {
+            let children = self.children.get(*parent).into_iter().flatten();
+            children.into_iter().any(|child| self.is_held_up_in_doubt(child, parent, rows))
+        };
+        let doubtful = self.doubtful.iter().filter(holds_up);
+        childless.chain(&self.missed).chain(doubtful).cloned().collect()
+    }
+
+    /// Whether all children of a closed shard are listed: two of a split, or the one of a merge.
+    fn has_all_its_children(&self, shard: &str) -> bool {
+        let Some(children) = self.children.get(shard) else { return false };
+        let is_merged = |child: &Arc<str>| {
+            self.shards.get(child).is_some_and(|child| child.adjacent_parent.is_some())
+        };
+        children.len() >= 2 || children.iter().any(is_merged)
+    }
+
+    /// Whether all of the shard is done: its row says so, or a row below it shows that somebody went
     /// on behind it (a finished parent's row may have been deleted: no reason to replay it).
     pub(super) fn is_finished(&self, shard: &str, rows: &impl Rows) -> bool {
-        if let Some(row) = rows.row(shard).filter(|row| row.checkpoint.is_some()) {
-            return row.is_finished();
+        match rows.row(shard).filter(|row| row.checkpoint.is_some()) {
+            Some(row) => row.is_finished(),
+            None => self.has_begun_below(shard, rows),
         }
-        // Only what one of ours has written proves that: a foreign service begins children, and gives
-        // them a checkpoint, whether or not their parents are done.
-        let begun_by_ours = |id: &Arc<str>| {
-            rows.row(id).is_some_and(|row| row.checkpoint_at.is_some() || row.since.is_some())
-        };
-        self.children.get(shard).is_some_and(|children| children.iter().any(begun_by_ours))
+    }
+
+    /// Whether one of ours has begun a descendant of the shard: it was done by then.
+    fn has_begun_below(&self, shard: &str, rows: &impl Rows) -> bool {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![shard]);
+        while let Some(id) = next.pop() {
+            for child in self.children.get(id).into_iter().flatten() {
+                if has_been_begun(child, rows) {
+                    return true;
+                }
+                if seen.insert(child) {
+                    next.push(child);
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether all of the shard that a read up to `until` wants is done: it was read so far, or an
+    /// ancestor was and has more, which arrived before anything in this shard.
+    pub(super) fn is_beyond(&self, shard: &str, rows: &impl Rows, until: Timestamp) -> bool {
+        let mut seen = BTreeSet::from([shard]);
+        let mut next = vec![shard];
+        while let Some(id) = next.pop() {
+            if rows.row(id).is_some_and(|row| row.is_read_until(until)) {
+                return true;
+            }
+            let parents = self.shards.get(id).into_iter().flat_map(Shard::parents);
+            next.extend(parents.filter(|parent| seen.insert(parent)));
+        }
+        false
+    }
+
+    /// Whether a read up to `until` has nothing left to do in any shard. A finished shard has children:
+    /// where a listing does not show them yet, they are still to be read.
+    pub(super) fn is_read_until(&self, rows: &impl Rows, until: Timestamp) -> bool {
+        let has_children = |shard: &Arc<str>| self.children.contains_key(shard);
+        !self.shards.is_empty()
+            && self.shards.keys().all(|shard| {
+                self.is_beyond(shard, rows, until)
+                    || (has_children(shard) && self.is_finished(shard, rows))
+            })
     }
 
     /// Whether the shard may be read: each of its parents is finished, or past retention.
     pub(super) fn may_begin(&self, shard: &str, rows: &impl Rows) -> bool {
-        let Some(shard) = self.shards.get(shard) else { return false };
+        let Some(found) = self.shards.get(shard) else { return false };
         if !rules::holds(Rule::ParentsFirst) {
             return true;
         }
-        shard.parents().all(|parent| !self.is_listed(parent) || self.is_finished(parent, rows))
+        found.parents().all(|parent| match self.is_known(parent) {
+            true => self.is_finished(parent, rows),
+            false => !self.is_held_up_in_doubt(shard, parent, rows),
+        })
+    }
+
+    /// Whether the shard waits for a parent that was not done when a row was last written for it, and
+    /// that one listing has lacked.
+    fn is_held_up_in_doubt(&self, shard: &str, parent: &str, rows: &impl Rows) -> bool {
+        self.doubtful.contains(parent)
+            && rows.row(parent).is_some_and(|row| !row.is_finished())
+            && !has_been_begun(shard, rows)
     }
 
     /// What a shard without a position of its own inherits: it goes on where the nearest ancestors
@@ -112,6 +232,12 @@ impl Inherited {
     }
 }
 
+/// Whether one of ours has begun the shard, as only what one of ours has written proves its parents
+/// done: a foreign service begins children, and gives them a checkpoint, whether or not they are.
+fn has_been_begun(shard: &str, rows: &impl Rows) -> bool {
+    rows.row(shard).is_some_and(|row| row.checkpoint_at.is_some() || row.since.is_some())
+}
+
 /// The rows as last seen.
 pub(super) trait Rows {
     /// The row of a shard, if it has one.
@@ -119,92 +245,4 @@ pub(super) trait Rows {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    impl Rows for BTreeMap<&str, Row> {
-        fn row(&self, shard: &str) -> Option<&Row> {
-            self.get(shard)
-        }
-    }
-
-    fn shard(id: &str, parents: &[&str]) -> Shard {
-        let mut parents = parents.iter().map(|parent| (*parent).to_owned());
-        let (parent, adjacent_parent) = (parents.next(), parents.next());
-        Shard { id: id.to_owned(), parent, adjacent_parent, closed: false }
-    }
-
-    fn at(checkpoint: &str) -> Row {
-        Row { checkpoint: Some(checkpoint.parse().unwrap()), ..Row::default() }
-    }
-
-    /// a splits into b and c, which merge into d.
-    fn diamond() -> Lineage {
-        let shards = [("a", &[][..]), ("b", &["a"]), ("c", &["a"]), ("d", &["b", "c"])];
-        Lineage::new(shards.into_iter().map(|(id, parents)| shard(id, parents)).collect())
-    }
-
-    fn may_begin(lineage: &Lineage, rows: &BTreeMap<&str, Row>) -> String {
-        lineage.listed().filter(|id| lineage.may_begin(id, rows)).map(|id| &**id).collect()
-    }
-
-    #[test]
-    fn children_wait_for_their_parents_and_merges_for_both() {
-        let lineage = diamond();
-        let mut rows = BTreeMap::new();
-        assert_eq!(may_begin(&lineage, &rows), "a");
-        rows.insert("a", at("5"));
-        assert_eq!(may_begin(&lineage, &rows), "a", "a parent in progress");
-        rows.insert("a", at("SHARD_END"));
-        assert_eq!(may_begin(&lineage, &rows), "abc");
-        rows.insert("b", at("SHARD_END"));
-        assert_eq!(may_begin(&lineage, &rows), "abc", "one of two parents");
-        rows.insert("c", at("SHARD_END"));
-        assert_eq!(may_begin(&lineage, &rows), "abcd");
-    }
-
-    #[test]
-    fn a_parent_past_retention_does_not_block() {
-        let lineage = Lineage::new(vec![shard("d", &["b", "c"])]);
-        let mut rows = BTreeMap::new();
-        assert_eq!(may_begin(&lineage, &rows), "d");
-        let forgotten: Vec<_> = lineage.forgotten_parents().into_iter().collect();
-        assert_eq!(forgotten, ["b".into(), "c".into()]);
-        assert_eq!(lineage.inherited("d", &rows), Inherited::Nothing);
-        rows.insert("c", at("7"));
-        assert_eq!(lineage.inherited("d", &rows), Inherited::Beginning, "its row is still there");
-    }
-
-    #[test]
-    fn a_deleted_row_of_a_finished_parent_is_no_reason_to_replay() {
-        let lineage = diamond();
-        let ours = Row { checkpoint_at: Some(Timestamp::from_secs(1)), ..at("9") };
-        let rows = BTreeMap::from([("b", ours)]);
-        assert!(lineage.is_finished("a", &rows));
-        assert_eq!(may_begin(&lineage, &rows), "abc");
-    }
-
-    #[test]
-    fn a_child_that_a_foreign_service_has_begun_does_not_prove_its_parent_done() {
-        let rows = BTreeMap::from([("b", at("9"))]);
-        assert!(!diamond().is_finished("a", &rows));
-        assert_eq!(may_begin(&diamond(), &rows), "a");
-    }
-
-    #[test]
-    fn grandchildren_inherit_from_two_levels_up() {
-        let rows = BTreeMap::from([("a", at("SHARD_END"))]);
-        assert_eq!(diamond().inherited("d", &rows), Inherited::Beginning);
-        assert_eq!(diamond().inherited("a", &rows), Inherited::Nothing);
-    }
-
-    #[test]
-    fn a_time_is_inherited_only_if_it_holds_for_all_ancestors_with_a_position() {
-        let time = Timestamp::from_secs;
-        let since = |secs| Row { since: Some(time(secs)), ..at("SHARD_END") };
-        let mut rows = BTreeMap::from([("b", since(7)), ("c", since(5))]);
-        assert_eq!(diamond().inherited("d", &rows), Inherited::Since(time(5)));
-        rows.insert("c", at("SHARD_END"));
-        assert_eq!(diamond().inherited("d", &rows), Inherited::Beginning);
-    }
-}
+mod tests;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::lineage::{Inherited, Lineage, Rows};
 use super::plan::{Candidate, Ours, View};
 use crate::lease::{Checkpoint, OwnerId, Row, StoreError};
+use crate::record::HashRange;
 use crate::stream::Shard;
 use crate::time::Timestamp;
 
@@ -20,6 +21,8 @@ pub(super) struct Knowledge {
     odd: BTreeMap<Arc<str>, String>,
     /// Parents that have left the listing unfinished, and were warned of.
     lost_parents: BTreeSet<Arc<str>>,
+    /// What arrived at this time or later is not wanted.
+    until: Option<Timestamp>,
 }
 
 impl Rows for BTreeMap<Arc<str>, View> {
@@ -29,22 +32,45 @@ impl Rows for BTreeMap<Arc<str>, View> {
 }
 
 impl Knowledge {
+    /// Nothing yet, of a stream of which only what arrived before `until` is wanted.
+    pub(super) fn of_a_read_until(until: Option<Timestamp>) -> Self {
+        Self { until, ..Self::default() }
+    }
+
     /// The stream lists these shards.
-    pub(super) fn list(&mut self, shards: Vec<Shard>) {
-        self.lineage = Lineage::new(shards);
-        for shard in self.lineage.listed().cloned().collect::<Vec<_>>() {
+    pub(super) fn list(&mut self, context: &Context, shards: Vec<Shard>) {
+        self.lineage = std::mem::take(&mut self.lineage).renewed(shards, &self.views);
+        let parents = self.lineage.forgotten_parents();
+        for shard in self.lineage.listed().chain(&parents).cloned().collect::<Vec<_>>() {
             self.views.entry(shard).or_default();
         }
-        for parent in self.lineage.forgotten_parents() {
-            self.views.entry(parent).or_default();
-        }
+        // A service would else keep every shard that it has ever seen.
+        let lineage = &self.lineage;
+        self.views.retain(|shard, view| {
+            lineage.is_known(shard) || parents.contains(shard) || view.ours != Ours::No
+        });
+        self.warn_of_lost_parents(context);
+    }
+
+    /// Shards of which the last listing cannot have told everything.
+    pub(super) fn in_question(&self) -> BTreeSet<Arc<str>> {
+        self.lineage.in_question(&self.views)
+    }
+
+    /// Parents past retention whose rows have not been looked at yet: no child may begin before.
+    pub(super) fn unseen_parents(&self) -> Vec<Arc<str>> {
+        let unseen =
+            |parent: &Arc<str>| !self.views.get(parent).is_some_and(|view| view.is_known());
+        self.lineage.forgotten_parents().into_iter().filter(unseen).collect()
     }
 
     /// The rows that a look at all of them reads: not those that this run holds, nor those that are
     /// known to be finished for good.
     pub(super) fn worth_a_look(&self) -> Vec<Arc<str>> {
-        let is_open =
-            |view: &View| view.ours == Ours::No && !view.row().is_some_and(Row::is_finished);
+        let is_done = |row: &Row| {
+            row.is_finished() || self.until.is_some_and(|until| row.is_read_until(until))
+        };
+        let is_open = |view: &View| view.ours == Ours::No && !view.row().is_some_and(is_done);
         self.views
             .iter()
             .filter(|(_, view)| is_open(view))
@@ -52,9 +78,8 @@ impl Knowledge {
             .collect()
     }
 
-    /// Takes note of what a look showed. Says whether a row has been finished since it was last seen.
-    pub(super) fn show(&mut self, context: &Context, looked: Looked) -> bool {
-        let mut finished = false;
+    /// Takes note of what a look showed.
+    pub(super) fn show(&mut self, context: &Context, looked: Looked) {
         for (shard, row) in looked.rows {
             let row = match row {
                 Ok(row) => row,
@@ -64,12 +89,9 @@ impl Knowledge {
                 }
             };
             self.odd.remove(&shard);
-            let was_known = self.view(&shard).is_known();
-            finished |= was_known && row.as_ref().is_some_and(Row::is_finished);
             self.view(&shard).saw(looked.at, row, &context.owner);
         }
         self.warn_of_lost_parents(context);
-        finished
     }
 
     fn leave_alone(&mut self, context: &Context, shard: Arc<str>, error: String) {
@@ -81,14 +103,16 @@ impl Knowledge {
 
     /// A parent that is past retention and was not done: what was left of it is lost (SPEC §6.3).
     fn warn_of_lost_parents(&mut self, context: &Context) {
-        for parent in self.lineage.forgotten_parents() {
-            let checkpoint = self.views.row(&parent).and_then(|row| row.checkpoint.clone());
-            let Some(Checkpoint::At(at)) = checkpoint else { continue };
+        for parent in self.lineage.newly_lost(&self.views) {
             if self.lost_parents.insert(parent.clone()) {
                 context.counters.gaps.add(1);
+                let row = self.views.row(&parent);
+                let checkpoint =
+                    row.and_then(|row| row.checkpoint.as_ref()).map(Checkpoint::as_str);
                 tracing::warn!(
-                    stream = %context.stream, shard = %parent, checkpoint = %at,
-                    "a shard has left the stream before all of it was done: what followed is lost"
+                    stream = %context.stream, shard = %parent, checkpoint,
+                    "a shard has left the stream before all of it was done: what followed its \
+                     checkpoint is lost"
                 );
             }
         }
@@ -110,7 +134,7 @@ impl Knowledge {
         for (shard, view) in &self.views {
             let ours = view.ours != Ours::No;
             let listed = self.lineage.is_listed(shard) && !self.odd.contains_key(shard);
-            let open = || !self.lineage.is_finished(shard, &self.views);
+            let open = || !self.is_done(shard);
             if ours || (listed && open() && self.lineage.may_begin(shard, &self.views)) {
                 candidates.push(Candidate { shard, view });
             }
@@ -123,6 +147,11 @@ impl Knowledge {
         self.lineage.inherited(shard, &self.views)
     }
 
+    /// Which records the shard takes, if the listing told.
+    pub(super) fn hash_range(&self, shard: &str) -> Option<HashRange> {
+        self.lineage.listing(shard)?.hash_range.clone()
+    }
+
     /// Rows that make no sense, with what is wrong.
     pub(super) fn odd(&self) -> impl Iterator<Item = (&Arc<str>, &String)> {
         self.odd.iter()
@@ -130,8 +159,19 @@ impl Knowledge {
 
     /// Listed shards that are not done.
     pub(super) fn unfinished(&self) -> Vec<Arc<str>> {
-        let open = |shard: &&Arc<str>| !self.lineage.is_finished(shard, &self.views);
-        self.lineage.listed().filter(open).cloned().collect()
+        self.lineage.listed().filter(|shard| !self.is_done(shard)).cloned().collect()
+    }
+
+    /// Whether nothing of the shard is left to do.
+    fn is_done(&self, shard: &str) -> bool {
+        let beyond = |until| self.lineage.is_beyond(shard, &self.views, until);
+        self.lineage.is_finished(shard, &self.views) || self.until.is_some_and(beyond)
+    }
+
+    /// Whether the read had an end, and all of it is done.
+    pub(super) fn is_over(&self) -> bool {
+        let Some(until) = self.until else { return false };
+        self.odd.is_empty() && self.lineage.is_read_until(&self.views, until)
     }
 
     /// Shards with which this run has this to do.

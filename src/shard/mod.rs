@@ -5,6 +5,7 @@
 //! ```text
 //!            plan ── who takes what, when to look again (pure)
 //!             │      lineage, start: which shards may be read, and from where (pure)
+//!             │      listing: when to list the shards again (pure)
 //!        coordinator ── looks at the rows, takes leases, starts a worker for each
 //!             │
 //!          worker ── one shard from its take to its release
@@ -16,10 +17,15 @@
 mod account;
 mod batcher;
 mod budget;
+mod call;
 mod coordinator;
+mod failure;
+mod gap;
 mod held;
 mod keeper;
+mod lanes;
 mod lineage;
+mod listing;
 mod look;
 mod opening;
 mod pace;
@@ -40,10 +46,12 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use account::StreamReport;
 pub(crate) use budget::Budget;
 pub(crate) use coordinator::Coordinator;
+pub(crate) use failure::FailurePolicy;
 
+use crate::filter::Filter;
 use crate::handler::Handler;
 use crate::lease::{LeaseKey, LeaseStore, OwnerId};
-use crate::position::Position;
+use crate::position::{OnGap, Position};
 use crate::stream::{Source, StreamName};
 use crate::summary::Counters;
 use crate::time::{SharedClock, Timestamp};
@@ -75,9 +83,18 @@ impl Phases {
 pub(crate) struct ReadSettings {
     pub(crate) namespace: Option<String>,
     pub(crate) start_at: Position,
+    /// What arrived at this time or later is not wanted.
+    pub(crate) until: Option<Timestamp>,
+    pub(crate) on_gap: OnGap,
     pub(crate) batch_size: usize,
     pub(crate) batching_window: Duration,
+    pub(crate) filter: Option<Arc<Filter>>,
     pub(crate) poll: Duration,
+    /// Whether KPL aggregates are taken apart.
+    pub(crate) deaggregate: bool,
+    /// How many batches of one shard are handled at once.
+    pub(crate) lanes: NonZeroUsize,
+    pub(crate) failure: FailurePolicy,
 }
 
 /// How one run behaves.

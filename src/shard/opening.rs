@@ -4,11 +4,11 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{Backoff, Context};
 use crate::lease::{StoreError, StreamRow};
-use crate::stream::{SourceError, StreamDescription};
+use crate::stream::{Shard, SourceError, SourceErrorKind, StreamDescription};
 use crate::time::Timestamp;
 
 /// Waits between tries of a call for the whole stream.
@@ -18,29 +18,60 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 const CLOCK_MARGIN: Duration = Duration::from_secs(1);
 
 /// A stream that may be read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Opened {
     pub(super) arn: Arc<str>,
     /// When it was first opened by anyone on this table: the durable meaning of `LATEST`.
     pub(super) at: Timestamp,
+    /// How long it keeps records.
+    pub(super) retention: Option<Duration>,
+    /// What Kinesis's clock showed, and when.
+    told: Option<(Timestamp, Instant)>,
+}
+
+impl Opened {
+    /// Kinesis's clock, or `else_now` where it did not tell. It is never ahead of the true one: its
+    /// answer was on the way, and it tells whole seconds.
+    pub(super) fn now(&self, else_now: Timestamp) -> Timestamp {
+        self.told.map_or(else_now, |(time, at)| time + at.elapsed())
+    }
 }
 
 /// Asks which stream this is, and holds it against what the table says. Whoever comes first writes
 /// that down, before anything is read.
 pub(super) async fn open(context: &Context, trouble: &Trouble) -> Result<Opened, String> {
     let describe = || context.source.describe(&context.stream);
-    let description = persist(trouble, describe, SourceError::is_transient).await?;
+    let description = persist(trouble, describe, |error| may_pass(context, error)).await?;
+    let told = description.server_time.map(|time| (time, Instant::now()));
     let key = context.stream_key();
     let read = || context.store.read_stream(&key);
     let mut row = persist(trouble, read, StoreError::is_transient).await?;
+    // Before anything is written: what is not there yet must not be filled in for another stream.
+    check_identity(context, &row, &description)?;
     let offered = offer(&description, context.store.now());
-    if row.arn.is_none() || row.opened_at.is_none() {
+    let lacks_time = row.created_at.is_none() && offered.created_at.is_some();
+    if row.arn.is_none() || row.opened_at.is_none() || lacks_time {
         let open = || context.store.open_stream(&key, &offered);
         row = persist(trouble, open, StoreError::is_transient).await?;
+        check_identity(context, &row, &description)?;
     }
-    check_identity(context, &row, &description)?;
     let at = row.opened_at.or(offered.opened_at).unwrap_or_default();
-    Ok(Opened { arn: description.arn.into(), at })
+    let retention = description.retention;
+    Ok(Opened { arn: description.arn.into(), at, retention, told })
+}
+
+/// Lists the shards of the stream.
+pub(super) async fn list(context: &Context, trouble: &Trouble) -> Result<Vec<Shard>, String> {
+    let list = || context.source.list_shards(&context.stream);
+    persist(trouble, list, |error| may_pass(context, error)).await
+}
+
+/// Whether a call for the whole stream is worth another try; counts those that were throttled.
+fn may_pass(context: &Context, error: &SourceError) -> bool {
+    if error.kind() == SourceErrorKind::Throttled {
+        context.counters.throttled.add(1);
+    }
+    error.is_transient()
 }
 
 /// What to store of the stream if nobody has before: it is opened now, by Kinesis's own clock.

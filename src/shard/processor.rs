@@ -1,35 +1,41 @@
-//! The processor of one shard: hands batches to the handler, and raises the watermark.
+//! The processor of one lane of a shard: hands batches to the handler until they are done or given up.
 
-use std::panic::AssertUnwindSafe;
+mod work;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::batcher::Batcher;
+use self::work::Work;
+use super::batcher::{Batcher, Ready};
+use super::call::{Called, call, place};
+use super::failure::{FailurePolicy, Next};
 use super::held::Held;
+use super::watermark::{Item, Mark};
 use super::{Backoff, Context};
-use crate::handler::{Batch, BatchParts, Handled};
+use crate::destination::{FailedBatch, GivenUp};
+use crate::handler::{Batch, BatchParts, FailureKind};
+use crate::lease::Attempts;
 use crate::record::Record;
 
 /// The first and the longest wait before a failed batch is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(15));
 
-/// Why a processor ended.
-#[derive(Debug, PartialEq, Eq)]
+/// Why a processor ended. In rising order: of several lanes of a shard the worst counts.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ProcessEnd {
     /// The reader has ended, and all that it had read is done.
     Drained,
     /// The run stops; the rest is for the next one.
     Stopped,
-    /// The lease is lost.
-    Lost,
-    /// The handler failed, or a call had about a whole run and did not come to an end.
-    Failed(String),
     /// The run's deadline cut a call short: what it had not done is left to the next run.
     CutShort(String),
+    /// The handler failed, or a call had about a whole run and did not come to an end.
+    Failed(String),
+    /// The lease is lost.
+    Lost,
 }
 
 /// What a processor has to tell in the end.
@@ -39,7 +45,7 @@ pub(super) struct Processed {
     pub(super) records: u64,
 }
 
-/// The processor of one shard.
+/// The processor of one lane.
 pub(super) struct Processor {
     pub(super) context: Arc<Context>,
     pub(super) held: Arc<Held>,
@@ -48,20 +54,14 @@ pub(super) struct Processor {
     /// Ends the handling of this shard, behind the batch that is being handled.
     pub(super) stop: CancellationToken,
     pub(super) batcher: Batcher,
-}
-
-/// What one call of the handler came to.
-enum Called {
-    Done,
-    Failed(String),
-    NotStarted,
-    Unwanted,
+    /// Whether the shard's earlier owner may have died of its first batch.
+    pub(super) is_suspect: bool,
+    pub(super) records: u64,
 }
 
 impl Processor {
     /// Works off what the reader reads, until that ends, the run stops, or the lease is lost.
     pub(super) async fn process(mut self) -> Processed {
-        let mut records = 0;
         let stop = self.stop.clone();
         let wanted = self.held.wanted().clone();
         let end = loop {
@@ -71,78 +71,198 @@ impl Processor {
                 () = stop.cancelled() => break ProcessEnd::Stopped,
                 batch = self.batcher.next() => batch,
             };
-            let Some(batch) = batch else { break ProcessEnd::Drained };
-            if let Err(end) = self.work_off(batch, &mut records).await {
+            let worked = match batch {
+                None => break ProcessEnd::Drained,
+                Some(Ready::Passed(items)) => self.pass(&items),
+                Some(Ready::Batch(items)) => self.work_off(items).await,
+            };
+            if let Err(end) = worked {
                 break end;
             }
         };
-        Processed { end, records }
+        Processed { end, records: self.records }
     }
 
-    /// Handles one batch until it is done: what is left of it is tried again, with backoff.
-    async fn work_off(
-        &mut self,
-        mut batch: Vec<Record>,
-        records: &mut u64,
-    ) -> Result<(), ProcessEnd> {
+    /// Nothing is to be done with these: they count as done.
+    fn pass(&self, items: &[Item]) -> Result<(), ProcessEnd> {
+        if !self.held.may_work() {
+            return Err(self.unwanted());
+        }
+        self.held.done(items.iter().map(|item| (item.mark, &item.record)));
+        Ok(())
+    }
+
+    /// Handles one batch until all of it is done or given up: what failed is tried again, with backoff.
+    async fn work_off(&mut self, items: Vec<Item>) -> Result<(), ProcessEnd> {
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
-        loop {
+        let mut work = Work::new(items, |records| self.batch_of(records));
+        let mut problem = None;
+        while let Some(index) = work.next() {
             if !self.held.may_work() {
                 return Err(self.unwanted());
             }
             if self.stop.is_cancelled() {
                 return Err(ProcessEnd::Stopped);
             }
-            let call = self.batch_of(batch);
-            let began = Instant::now();
-            let (called, done) = self.call(&call).await;
-            self.count(&call[..done], records);
-            let left = &call[done..];
-            let problem = match called {
-                Called::Done => return Ok(()),
-                Called::NotStarted => return Err(self.not_started(&call)),
-                Called::Unwanted => return Err(self.cut_short(left, began.elapsed())),
-                // Whatever it says: there is nothing left to try again.
-                Called::Failed(_) if left.is_empty() => return Ok(()),
-                Called::Failed(problem) => self.failed(left, &problem),
-            };
-            self.context.counters.failed_records.add(left.len() as u64);
-            tracing::warn!(stream = %self.context.stream, shard = %self.shard, %problem, "trying again");
-            if done > 0 {
-                backoff.reset();
+            let mut before = self.held.attempts(index);
+            work.cut(before.size);
+            if let Some(reason) = self.to_give_up(&mut work, before) {
+                self.give_up(&mut work, reason, before, problem.take()).await?;
+                continue;
             }
-            self.wait(backoff.next(), problem).await?;
-            batch = left.to_vec();
-        }
-    }
-
-    /// Calls the handler once, and says how many of the first records are done.
-    async fn call(&self, batch: &Batch) -> (Called, usize) {
-        let call = AssertUnwindSafe(self.context.handler.handle(batch.clone())).catch_unwind();
-        let result = tokio::select! {
-            biased;
-            () = self.held.wanted().cancelled() => return (Called::Unwanted, batch.done()),
-            result = call => result,
-        };
-        match result {
-            Ok(Ok(Handled::All)) => (Called::Done, batch.len()),
-            Ok(Ok(Handled::NotStarted)) => (Called::NotStarted, batch.done()),
-            Ok(Ok(Handled::Failed(failed))) => {
-                let first = batch.iter().position(|record| failed.contains(&record.sequence));
-                match first {
-                    _ if failed.is_empty() => (Called::Done, batch.len()),
-                    Some(first) => (Called::Failed("it reported a failure".to_owned()), first),
-                    // As the event source mapping does: unknown identifiers fail the whole batch.
-                    None => (
-                        Called::Failed("it reported records that were not in the batch".to_owned()),
-                        batch.done(),
-                    ),
+            if std::mem::take(&mut self.is_suspect) && index == 0 {
+                before = self.count_ahead(&mut work, before).await?;
+                // The process may have been frozen while that was written.
+                if !self.held.may_work() {
+                    return Err(self.unwanted());
                 }
             }
-            Ok(Err(error)) => (Called::Failed(error.to_string()), batch.done()),
-            Err(panic) => {
-                (Called::Failed(format!("it panicked: {}", panic_text(&*panic))), batch.done())
+            let batch = work.batch(|records| self.batch_of(records));
+            let began = Instant::now();
+            let (called, done) = match work.broken() {
+                Some(broken) => (Called::Failed(BROKEN, broken.to_owned()), 0),
+                None => call(&*self.context.handler, &batch, self.held.wanted()).await,
+            };
+            self.count(&work.marks()[..done], &batch[..done]);
+            work.done(done);
+            let left = &batch[done..];
+            if done > 0 {
+                backoff.reset();
+                before = Attempts::default();
             }
+            let (kind, told) = match called {
+                Called::Done => continue,
+                // Whatever it says: there is nothing left to try again.
+                Called::Failed(..) if left.is_empty() => continue,
+                Called::Failed(kind, told) => (kind, told),
+                Called::NotStarted => {
+                    self.tried(&work, before);
+                    return Err(self.not_started(&batch));
+                }
+                Called::Unwanted => {
+                    let end = self.cut_short(left, began.elapsed());
+                    let whole_run = matches!(end, ProcessEnd::Failed(_));
+                    let counted = || self.policy().tried(before, left.len()).0;
+                    self.tried(&work, if whole_run { counted() } else { before });
+                    return Err(end);
+                }
+            };
+            let (attempts, next) = self.policy().failed(kind, before, left.len());
+            self.tried(&work, attempts);
+            self.context.counters.failed_records.add(left.len() as u64);
+            let told = format!("the handler failed on {} of {}: {told}", place(left), self.shard);
+            match next {
+                Next::GiveUp(reason) => {
+                    self.give_up(&mut work, reason, attempts, Some(told)).await?;
+                }
+                Next::Again(len) => {
+                    work.cut(u32::try_from(len).ok());
+                    tracing::warn!(
+                        stream = %self.context.stream, shard = %self.shard,
+                        tries = attempts.tries, problem = told, "trying again"
+                    );
+                    self.wait(backoff.next(), &told).await?;
+                    problem = Some(told);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn policy(&self) -> &FailurePolicy {
+        &self.context.read.failure
+    }
+
+    /// What is to be given up before it is handled (again): cuts the batch to it, and says why.
+    fn to_give_up(&self, work: &mut Work, attempts: Attempts) -> Option<GivenUp> {
+        let old = self.policy().too_old(work.records(), self.context.store.now());
+        if old > 0 {
+            work.cut(u32::try_from(old).ok());
+            return Some(GivenUp::RecordAgeExceeded);
+        }
+        // A run ended between the last try and the giving up: the destination was down, say.
+        self.policy().used_up(attempts).then_some(GivenUp::RetryAttemptsExhausted)
+    }
+
+    /// The earlier owner of the shard did not live to give it back: this batch may have killed it, and
+    /// may kill this process too. The try is stored before it is made.
+    async fn count_ahead(&self, work: &mut Work, before: Attempts) -> Result<Attempts, ProcessEnd> {
+        if self.policy().retries.is_none() {
+            return Ok(before);
+        }
+        let (attempts, next) = self.policy().tried(before, work.records().len());
+        if let Next::Again(len) = next {
+            work.cut(u32::try_from(len).ok());
+        }
+        self.tried(work, attempts);
+        tokio::select! {
+            biased;
+            () = self.held.wanted().cancelled() => return Err(self.unwanted()),
+            () = self.stop.cancelled() => {
+                self.tried(work, before);
+                return Err(ProcessEnd::Stopped);
+            }
+            () = self.held.stored() => {}
+        }
+        // A failure that is told counts by itself.
+        Ok(if attempts.tries > before.tries { before } else { attempts })
+    }
+
+    /// Writes what is given up to the destination, and only then passes it.
+    async fn give_up(
+        &mut self,
+        work: &mut Work,
+        reason: GivenUp,
+        attempts: Attempts,
+        problem: Option<String>,
+    ) -> Result<(), ProcessEnd> {
+        let records: Arc<[Record]> = work.records().into();
+        let Some(destination) = self.policy().destination.clone() else { return Ok(()) };
+        let failed = FailedBatch {
+            stream: self.context.stream.clone(),
+            stream_arn: self.stream_arn.clone(),
+            namespace: self.context.read.namespace.as_deref().map(Arc::from),
+            shard: self.shard.clone(),
+            reason,
+            attempts: attempts.tries,
+            error: problem.as_deref().map(Arc::from),
+            invocation: self.context.invocation.clone(),
+            function: None,
+            at: self.context.store.now(),
+            records,
+        };
+        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+        loop {
+            let put = tokio::select! {
+                biased;
+                () = self.held.wanted().cancelled() => return Err(self.unwanted()),
+                put = destination.put(&failed) => put,
+            };
+            let Err(error) = put else { break };
+            let told = format!(
+                "{} of {} are to be given up ({reason}) and could not be written to their \
+                 destination, so that nothing passes them: {error}",
+                place(&failed.records),
+                self.shard
+            );
+            tracing::error!(stream = %self.context.stream, shard = %self.shard, problem = told);
+            self.wait(backoff.next(), &told).await?;
+        }
+        let count = failed.records.len();
+        tracing::error!(
+            stream = %self.context.stream, shard = %self.shard, records = count, %reason,
+            tries = attempts.tries, problem, "given up"
+        );
+        self.held.done(marked(work.marks(), &failed.records));
+        self.context.counters.given_up.add(count as u64);
+        work.done(count);
+        Ok(())
+    }
+
+    /// Notes the tries of what is next.
+    fn tried(&self, work: &Work, attempts: Attempts) {
+        if let Some(index) = work.index() {
+            self.held.tried(index, attempts);
         }
     }
 
@@ -160,24 +280,22 @@ impl Processor {
     }
 
     /// Raises the watermark over `done` and counts it; a lease that was lost meanwhile is not written.
-    fn count(&mut self, done: &[Record], records: &mut u64) {
-        let Some(last) = done.last() else { return };
-        self.held.done(last);
-        *records += done.len() as u64;
+    fn count(&mut self, marks: &[Mark], done: &[Record]) {
+        self.held.done(marked(marks, done));
+        self.records += done.len() as u64;
         self.context.counters.records.add(done.len() as u64);
         let bytes = done.iter().map(|record| record.data.len() as u64).sum();
         self.context.counters.bytes.add(bytes);
-        self.batcher.worked_off(done.len());
     }
 
-    async fn wait(&self, time: Duration, problem: String) -> Result<(), ProcessEnd> {
+    async fn wait(&self, time: Duration, problem: &str) -> Result<(), ProcessEnd> {
         tokio::select! {
             biased;
             () = self.held.wanted().cancelled() => Err(match self.unwanted() {
                 ProcessEnd::Lost => ProcessEnd::Lost,
-                _ => ProcessEnd::Failed(problem),
+                _ => ProcessEnd::Failed(problem.to_owned()),
             }),
-            () = self.stop.cancelled() => Err(ProcessEnd::Failed(problem)),
+            () = self.stop.cancelled() => Err(ProcessEnd::Failed(problem.to_owned())),
             () = sleep(time) => Ok(()),
         }
     }
@@ -218,27 +336,14 @@ impl Processor {
             _ => ProcessEnd::Stopped,
         }
     }
-
-    fn failed(&self, left: &[Record], problem: &str) -> String {
-        format!("the handler failed on {} of {}: {problem}", place(left), self.shard)
-    }
 }
 
-/// Names records by their sequence numbers, never by their content.
-fn place(records: &[Record]) -> String {
-    match records {
-        [] => "no record".to_owned(),
-        [one] => format!("the record {}", one.sequence),
-        [first, .., last] => {
-            format!("{} records from {} to {}", records.len(), first.sequence, last.sequence)
-        }
-    }
+fn marked<'a>(
+    marks: &'a [Mark],
+    records: &'a [Record],
+) -> impl Iterator<Item = (Mark, &'a Record)> {
+    marks.iter().copied().zip(records)
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(no message)")
-}
+/// What a broken aggregate fails with, without a call.
+const BROKEN: FailureKind = FailureKind::Hopeless(GivenUp::BrokenAggregate);

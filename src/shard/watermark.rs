@@ -1,74 +1,235 @@
-//! Up to where a shard is done.
+//! Up to where a shard is done, and what is to be said beyond that.
+//!
+//! Whatever is handed on to be handled is an [`Item`] with a number of its own, in the order of the
+//! shard. Items may be done in any order; the mark rises over those that are done without a gap.
 
-use crate::lease::{Checkpoint, Standing};
-use crate::record::Record;
+use std::collections::{BTreeMap, VecDeque};
+
+use super::budget::Reservation;
+use super::lanes::Place;
+use crate::lease::{Attempts, Checkpoint, IssuedIterator, Partial, Progress, Resume, Standing};
+use crate::record::{Record, SequenceNumber};
 use crate::time::Timestamp;
+
+/// A record on its way to the handler.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) mark: Mark,
+    pub(super) record: Record,
+    pub(super) what: What,
+}
+
+/// What is to be done with a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// It is for the handler.
+    Handle,
+    /// Nothing: it counts as done.
+    Pass,
+    /// It cannot be handed on, for this reason.
+    Broken(Box<str>),
+}
+
+/// Where an item stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Its number: items are counted from 0, in the order of the shard.
+    pub(super) index: u64,
+    /// Whether its record is done with it: all but the last user records of an aggregate are not.
+    pub(super) last: bool,
+}
+
+/// The memory and the place that a page takes.
+pub(super) type PageHold = (Reservation, Place);
+
+/// How far a reader has got.
+#[derive(Clone, Debug)]
+pub(super) struct Reached {
+    /// The number of the next item.
+    pub(super) index: u64,
+    /// The iterator to go on with.
+    pub(super) iterator: IssuedIterator,
+    /// Whether Kinesis said that the shard has nothing new.
+    pub(super) empty: bool,
+}
 
 /// The mark below which everything is done. It only rises, and nothing rises above the shard's end.
 #[derive(Debug, Default)]
 pub(super) struct Watermark {
-    standing: Standing,
+    checkpoint: Option<Checkpoint>,
+    checkpoint_at: Option<Timestamp>,
+    since: Option<Timestamp>,
+    partial: Option<Partial>,
+    /// Where to go on, if everything below `next` is all that was read.
+    resume: Option<Resume>,
+    /// The lowest number that is not done.
+    next: u64,
+    /// What is done above it.
+    above: BTreeMap<u64, Done>,
+    /// Failed tries, by the number of the first item of what failed.
+    attempts: BTreeMap<u64, Attempts>,
+    /// Pages that are not done with, by the number behind their last item.
+    pages: VecDeque<(u64, PageHold)>,
+    /// How far the reader is ahead.
+    reached: Option<Reached>,
+}
+
+/// An item that is done before one that comes first.
+#[derive(Clone, Debug)]
+struct Done {
+    last: bool,
+    sequence: SequenceNumber,
+    sub_sequence: Option<u64>,
+    arrived_at: Option<Timestamp>,
+}
+
+impl Done {
+    fn of(mark: Mark, record: &Record) -> Self {
+        Self {
+            last: mark.last,
+            sequence: record.sequence.clone(),
+            sub_sequence: record.sub_sequence,
+            arrived_at: record.arrived_at,
+        }
+    }
 }
 
 impl Watermark {
-    /// The mark of a shard that was opened at this time, if at any.
-    pub(super) fn opened(since: Option<Timestamp>) -> Self {
-        Self { standing: Standing { since, ..Standing::default() } }
+    /// The mark of a shard that was opened at `since`, if at a time, and of which `told` is known.
+    pub(super) fn opened(since: Option<Timestamp>, told: Progress) -> Self {
+        let attempts = told.attempts.map(|attempts| (0, attempts)).into_iter().collect();
+        let Progress { partial, resume, .. } = told;
+        Self { since, partial, resume, attempts, ..Self::default() }
     }
 
-    /// All records up to and including `record` are done.
-    pub(super) fn rise_to(&mut self, record: &Record) {
-        let checkpoint = Checkpoint::At(record.sequence.clone());
-        if self.standing.checkpoint.as_ref().is_none_or(|stored| *stored < checkpoint) {
-            let checkpoint_at = record.arrived_at;
-            self.standing.checkpoint = Some(checkpoint);
-            self.standing.checkpoint_at = checkpoint_at;
+    /// These items are done.
+    pub(super) fn done<'a>(&mut self, items: impl Iterator<Item = (Mark, &'a Record)>) {
+        // The newest record that is whole, and the newest part of one behind it.
+        let (mut whole, mut part) = (None, None);
+        let mut rise = |done: Done| match done.last {
+            true => (whole, part) = (Some(done), None),
+            false => part = Some(done),
+        };
+        let mut newest = None;
+        for (mark, record) in items {
+            if mark.index != self.next {
+                if mark.index > self.next {
+                    self.above.insert(mark.index, Done::of(mark, record));
+                }
+                continue;
+            }
+            self.next += 1;
+            // Nearly always all are in order, and only the newest of them matters.
+            if !mark.last || !self.above.is_empty() {
+                newest.take().into_iter().for_each(|(mark, record)| rise(Done::of(mark, record)));
+                rise(Done::of(mark, record));
+            } else {
+                newest = Some((mark, record));
+            }
+            while let Some(done) = self.above.remove(&self.next) {
+                self.next += 1;
+                rise(done);
+            }
+        }
+        newest.into_iter().for_each(|(mark, record)| rise(Done::of(mark, record)));
+        if whole.is_none() && part.is_none() {
+            return;
+        }
+        if let Some(done) = whole {
+            self.rise_to(done);
+        }
+        if let Some(Done { sequence, sub_sequence, .. }) = part {
+            let done = sub_sequence.map_or(0, |n| n + 1);
+            self.partial = Some(Partial { sequence, done });
+        }
+        self.settle();
+    }
+
+    fn rise_to(&mut self, done: Done) {
+        let checkpoint = Checkpoint::At(done.sequence);
+        if self.checkpoint.as_ref().is_none_or(|stored| *stored < checkpoint) {
+            (self.checkpoint, self.checkpoint_at) = (Some(checkpoint), done.arrived_at);
+            self.partial = None;
+        }
+    }
+
+    /// The mark has risen: what was true of what followed it before is over.
+    fn settle(&mut self) {
+        self.attempts = self.attempts.split_off(&self.next);
+        while self.pages.front().is_some_and(|(end, _)| *end <= self.next) {
+            self.pages.pop_front();
+        }
+        self.resume = None;
+        if self.reached.as_ref().is_some_and(|reached| reached.index <= self.next) {
+            self.go_on();
+        }
+    }
+
+    /// Everything up to where the reader is has been done.
+    fn go_on(&mut self) {
+        let Some(Reached { iterator, empty, .. }) = self.reached.take() else { return };
+        let earlier = self.resume.take().and_then(|resume| resume.empty_at);
+        let empty_at = if empty { Some(iterator.at) } else { earlier };
+        self.resume = Some(Resume { iterator: Some(iterator), empty_at, read_until: None });
+    }
+
+    /// The reader has got here.
+    pub(super) fn reached(&mut self, reached: Reached) {
+        let all_done = reached.index <= self.next;
+        self.reached = Some(reached);
+        if all_done {
+            self.go_on();
+        }
+    }
+
+    /// Keeps the memory and the place of a page until all items below `end` are done.
+    pub(super) fn keep(&mut self, end: u64, page: PageHold) {
+        if end > self.next {
+            self.pages.push_back((end, page));
+        }
+    }
+
+    /// The failed tries of what begins with this item.
+    pub(super) fn attempts(&self, index: u64) -> Attempts {
+        self.attempts.get(&index).copied().unwrap_or_default()
+    }
+
+    /// Sets the failed tries of what begins with this item.
+    pub(super) fn tried(&mut self, index: u64, attempts: Attempts) {
+        if attempts == Attempts::default() {
+            self.attempts.remove(&index);
+        } else if index >= self.next {
+            self.attempts.insert(index, attempts);
         }
     }
 
     /// The shard is closed and everything in it is done.
     pub(super) fn finish(&mut self) {
-        self.standing.checkpoint = Some(Checkpoint::ShardEnd);
+        self.checkpoint = Some(Checkpoint::ShardEnd);
+        (self.partial, self.resume, self.reached) = (None, None, None);
+        self.attempts.clear();
+    }
+
+    /// Whatever arrived before this time is done, and nothing else is wanted.
+    pub(super) fn read_until(&mut self, time: Timestamp) {
+        self.resume.get_or_insert_default().read_until = Some(time);
     }
 
     /// What to store.
-    pub(super) fn standing(&self) -> &Standing {
-        &self.standing
+    pub(super) fn standing(&self) -> Standing {
+        Standing {
+            checkpoint: self.checkpoint.clone(),
+            checkpoint_at: self.checkpoint_at,
+            since: self.since,
+            progress: Some(Progress {
+                partial: self.partial.clone(),
+                resume: self.resume.clone(),
+                attempts: self.attempts.get(&self.next).copied(),
+            }),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::SequenceNumber;
-    use proptest::prelude::*;
-
-    fn record(sequence: u64) -> Record {
-        Record {
-            sequence: SequenceNumber::parse(&sequence.to_string()).unwrap(),
-            sub_sequence: None,
-            partition_key: None,
-            data: Default::default(),
-            arrived_at: None,
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn never_falls(steps in prop::collection::vec(any::<u64>(), 1..50), end in any::<bool>()) {
-            let mut mark = Watermark::default();
-            let mut highest = 0;
-            for step in steps {
-                mark.rise_to(&record(step));
-                highest = highest.max(step);
-                let expected = Checkpoint::At(record(highest).sequence);
-                prop_assert_eq!(mark.standing().checkpoint.as_ref(), Some(&expected));
-            }
-            if end {
-                mark.finish();
-                mark.rise_to(&record(u64::MAX));
-                prop_assert_eq!(mark.standing().checkpoint.as_ref(), Some(&Checkpoint::ShardEnd));
-            }
-        }
-    }
-}
+#[path = "watermark/tests.rs"]
+mod tests;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::JoinError;
-use tokio::time::timeout;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -13,12 +13,14 @@ use super::Context;
 use super::batcher::Batcher;
 use super::held::Held;
 use super::keeper::{ClaimSeen, Ending, Fate, Keeper, Order};
+use super::lanes::Lanes;
 use super::pace::Pace;
 use super::processor::{ProcessEnd, Processed, Processor};
 use super::reader::{Read, ReadEnd, Reader};
 use super::start::Beginning;
 use super::watermark::Watermark;
 use crate::lease::{Row, Taken};
+use crate::record::HashRange;
 use crate::summary::{Origin, Outcome};
 use crate::time::Moment;
 
@@ -91,6 +93,10 @@ pub(super) struct Worker {
     pub(super) pace: Arc<Pace>,
     pub(super) shard: Arc<str>,
     pub(super) stream_arn: Arc<str>,
+    /// How long the stream keeps records.
+    pub(super) retention: Option<Duration>,
+    /// Which records the shard takes, if the listing told.
+    pub(super) hash_range: Option<HashRange>,
     pub(super) taken: Taken,
     /// When the acquire was sent: the lease counts from here.
     pub(super) sent: Moment,
@@ -109,7 +115,7 @@ impl Worker {
             context.clock.clone(),
             self.sent,
             &context.phases.cancel,
-            Watermark::opened(since),
+            Watermark::opened(since, self.taken.row.progress()),
         ));
         let (order, orders) = oneshot::channel();
         let keeper = Keeper {
@@ -132,30 +138,39 @@ impl Worker {
             return report(self.shard, from, Done::default(), ending);
         };
 
-        // One page is worked off, one is read ahead.
-        let (sender, pages) = mpsc::channel(1);
-        let (size, window) = (context.read.batch_size, context.read.batching_window);
-        let batcher = Batcher::new(pages, size, window, context.run.flush_at());
-        let processor = Processor {
+        // A lane that ends before its time ends the others, and the reading.
+        let stop = self.control.stop.child_token();
+        let (lanes, ends) = Lanes::new(context.read.lanes);
+        let processor = |lane| Processor {
             context: context.clone(),
             held: held.clone(),
             shard: self.shard.clone(),
-            stream_arn: self.stream_arn,
-            stop: self.control.stop.clone(),
-            batcher,
+            stream_arn: self.stream_arn.clone(),
+            stop: stop.clone(),
+            batcher: Batcher::new(lane, &context),
+            is_suspect: self.taken.had_expired,
+            records: 0,
         };
-        let processor = AbortOnDropHandle::new(tokio::spawn(processor.process()));
+        // Dropped with the worker, the set takes its tasks with it.
+        let processors: JoinSet<_> =
+            ends.into_iter().map(|lane| processor(lane).process()).collect();
         let reader = Reader {
             context: context.clone(),
             pace: self.pace,
             held: held.clone(),
             shard: self.shard.clone(),
-            stop: self.control.stop,
-            pages: sender,
+            stop: stop.clone(),
+            lanes,
+            retention: self.retention,
+            partial: self.taken.row.progress().partial,
+            hash_range: self.hash_range,
         };
-        let done = run(&context, reader, beginning, processor).await;
+        let done = run(&context, reader, beginning, processors, stop).await;
         if done.finished() && !held.is_lost() {
             held.finish();
+        }
+        if let Some(until) = context.read.until.filter(|_| done.read_until()) {
+            held.read_until(until);
         }
         let what = if done.processed.is_none() { Order::Abandon } else { Order::HandBack };
         let ending = hand_back(order, what, keeper).await;
@@ -178,6 +193,17 @@ impl Done {
             (&self.read, &self.processed),
             (
                 Some(Read { end: ReadEnd::Closed, .. }),
+                Some(Processed { end: ProcessEnd::Drained, .. })
+            )
+        )
+    }
+
+    /// Whether all is done that the subscription wants of the shard.
+    fn read_until(&self) -> bool {
+        matches!(
+            (&self.read, &self.processed),
+            (
+                Some(Read { end: ReadEnd::Until, .. }),
                 Some(Processed { end: ProcessEnd::Drained, .. })
             )
         )
@@ -211,42 +237,58 @@ impl Done {
     }
 }
 
-/// Runs the reader and the processor to their ends.
+/// Runs the reader and the processors to their ends.
 async fn run(
     context: &Context,
     reader: Reader,
     beginning: Beginning,
-    mut processor: AbortOnDropHandle<Processed>,
+    processors: JoinSet<Processed>,
+    stop: CancellationToken,
 ) -> Done {
-    // A processor that ends first (its handler was given up, say) ends the reading too.
-    let (read, joined) = tokio::select! {
-        read = reader.read(beginning) => (Some(read), None),
-        joined = &mut processor => (None, Some(joined)),
-    };
-    let joined = match joined {
-        Some(joined) => Some(joined),
-        None => tokio::select! {
+    let mut all = Some(Processed { end: ProcessEnd::Drained, records: 0 });
+    let mut reading = std::pin::pin!(reader.read(beginning));
+    let mut read = None;
+    let mut processors = processors;
+    let end = &context.phases.end;
+    let mut last_call = None;
+    while read.is_none() || !processors.is_empty() {
+        tokio::select! {
             biased;
-            joined = &mut processor => Some(joined),
-            () = context.phases.end.cancelled() => join_at_last(&mut processor).await,
-        },
-    };
-    let processed = joined.map(|joined| {
-        joined.unwrap_or_else(|error| Processed {
-            end: ProcessEnd::Failed(format!("the processor of the shard ended early: {error}")),
-            records: 0,
-        })
-    });
-    Done { read, processed }
+            Some(joined) = processors.join_next() => {
+                let one = joined.unwrap_or_else(|error| Processed {
+                    end: ProcessEnd::Failed(format!("a processor of the shard ended early: {error}")),
+                    records: 0,
+                });
+                // It is of no use to read what nobody handles.
+                if one.end != ProcessEnd::Drained {
+                    stop.cancel();
+                }
+                all = all.map(|all| Processed {
+                    end: all.end.max(one.end),
+                    records: all.records + one.records,
+                });
+            }
+            done = &mut reading, if read.is_none() => read = Some(done),
+            () = end.cancelled(), if last_call.is_none() => {
+                processors.abort_all();
+                last_call = Some(Instant::now() + LAST_JOIN);
+            }
+            // One that cannot be cancelled blocks its thread.
+            () = at(last_call) => {
+                processors.detach_all();
+                all = None;
+                last_call = Some(Instant::now() + LAST_JOIN);
+            }
+        }
+    }
+    Done { read, processed: all }
 }
 
-/// Cancels a processor that has not ended by the run's end. One that cannot be cancelled blocks its
-/// thread.
-async fn join_at_last(
-    processor: &mut AbortOnDropHandle<Processed>,
-) -> Option<Result<Processed, JoinError>> {
-    processor.abort();
-    timeout(LAST_JOIN, processor).await.ok()
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn hand_back(
@@ -279,7 +321,7 @@ fn report(shard: Arc<str>, from: Option<Origin>, done: Done, ending: Ending) -> 
         Fate::Lost if !stuck => Outcome::Lost,
         _ if done.excused() => Outcome::Released,
         _ if error.is_some() => Outcome::Failed,
-        _ if from.is_none() || done.finished() => Outcome::Finished,
+        _ if from.is_none() || done.finished() || done.read_until() => Outcome::Finished,
         _ => Outcome::Released,
     };
     ShardReport {

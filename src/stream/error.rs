@@ -18,6 +18,11 @@ pub enum SourceErrorKind {
     Unavailable,
     /// The iterator is older than five minutes: open the shard again.
     ExpiredIterator,
+    /// The service takes the position that a shard is to be opened at for invalid: it is past
+    /// retention, or never was in this shard.
+    InvalidPosition,
+    /// The position that a shard is to be opened at is past retention: the service says so.
+    Trimmed,
     /// This shard cannot be read; others may be.
     Shard,
     /// The stream cannot be read at all: it is missing, or may not be read.

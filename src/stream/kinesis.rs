@@ -11,16 +11,18 @@ use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::config::{Builder, Config, Region};
 use aws_sdk_kinesis::operation::get_records::GetRecordsOutput;
 use aws_sdk_kinesis::operation::get_shard_iterator::builders::GetShardIteratorFluentBuilder;
+use aws_sdk_kinesis::operation::list_shards::ListShardsOutput;
 use aws_sdk_kinesis::types;
 use aws_sdk_kinesis::types::ShardIteratorType;
 use aws_smithy_types::DateTime;
+use tokio::time::sleep;
 
 use self::fault::Call;
 use super::{
     Page, Shard, Source, SourceError, SourceErrorKind, Start, StreamDescription, StreamName,
 };
 use crate::aws::{DateSeen, DateWatch, Failure, Meaning, no_retries, region_text, timeouts};
-use crate::record::{NotASequenceNumber, Record};
+use crate::record::{HashRange, NotASequenceNumber, Record};
 use crate::time::{SystemClock, Timestamp};
 
 /// The time that a call may take that tells of a stream or opens a shard.
@@ -34,6 +36,11 @@ const MOST_RECORDS: u32 = 10_000;
 
 /// How often a listing is begun whose token expires on the way (tokens live for 300 s).
 const LISTINGS: usize = 3;
+
+/// How often a page of a listing is asked for that is throttled or gets no answer, and how long the
+/// first wait is; each one after it is twice as long.
+const PAGE_TRIES: u32 = 5;
+const PAGE_RETRY: Duration = Duration::from_millis(200);
 
 /// Kinesis through the AWS SDK.
 ///
@@ -91,27 +98,12 @@ impl KinesisSource {
     /// Lists all shards, or nothing if the listing's token expired on the way.
     async fn listing(&self, stream: &StreamName) -> Result<Option<Vec<Shard>>, SourceError> {
         let mut shards = Vec::new();
-        let mut token: Option<String> = None;
+        let mut token = None;
         loop {
-            // A page that follows another carries the token alone: with a name it would be refused.
-            let first = token.is_none();
-            let request = self
-                .client(stream)
-                .list_shards()
-                .set_stream_name(bare_name(stream).filter(|_| first))
-                .set_stream_arn(arn(stream).filter(|_| first))
-                .set_next_token(token.take())
-                .customize()
-                .config_override(control());
-            let page = match request.send().await {
+            let page = match self.persistent_page(stream, token.as_deref()).await {
                 Ok(page) => page,
-                Err(error) => {
-                    let failure = Failure::of(&error);
-                    if failure.meaning == Meaning::ExpiredToken {
-                        return Ok(None);
-                    }
-                    return Err(self.call("ListShards", stream).failed(&failure));
-                }
+                Err(failure) if failure.meaning == Meaning::ExpiredToken => return Ok(None),
+                Err(failure) => return Err(self.call("ListShards", stream).failed(&failure)),
             };
             shards.extend(page.shards.into_iter().flatten().map(shard));
             token = page.next_token.filter(|token| !token.is_empty());
@@ -120,10 +112,59 @@ impl KinesisSource {
             }
         }
     }
+
+    /// A page of a listing. It is asked for again by its token for a while: a listing of many pages
+    /// that began anew each time that one of them is throttled might never end.
+    async fn persistent_page(
+        &self,
+        stream: &StreamName,
+        token: Option<&str>,
+    ) -> Result<ListShardsOutput, Failure> {
+        let mut wait = PAGE_RETRY;
+        for _ in 1..PAGE_TRIES {
+            match self.shard_page(stream, token).await {
+                Err(Failure { meaning: Meaning::Throttled | Meaning::Unavailable, .. }) => {
+                    sleep(wait.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
+                    wait *= 2;
+                }
+                other => return other,
+            }
+        }
+        self.shard_page(stream, token).await
+    }
+
+    async fn shard_page(
+        &self,
+        stream: &StreamName,
+        token: Option<&str>,
+    ) -> Result<ListShardsOutput, Failure> {
+        let request = self.client(stream).list_shards();
+        let request = match token {
+            // A page that follows another carries the token alone: with a name it would be refused.
+            Some(token) => request.next_token(token),
+            None => request.set_stream_name(bare_name(stream)).set_stream_arn(arn(stream)),
+        };
+        let answer = request.customize().config_override(control()).send().await;
+        answer.map_err(|error| Failure::of(&error))
+    }
 }
 
 fn home_region(client: &Client) -> Option<&str> {
     client.config().region().map(Region::as_ref)
+}
+
+/// A place for the `Date` of a call's reply, and the interceptor that puts it there.
+fn date() -> (Arc<OnceLock<Timestamp>>, DateWatch<impl Fn(DateSeen) + Send + Sync + 'static>) {
+    let date: Arc<OnceLock<Timestamp>> = Arc::default();
+    let noted = Arc::clone(&date);
+    let note = move |seen: DateSeen| {
+        noted.get_or_init(|| seen.date);
+    };
+    (date, DateWatch::new(Arc::new(SystemClock), note))
+}
+
+fn hours(hours: u64) -> Duration {
+    Duration::from_secs(hours.saturating_mul(3_600))
 }
 
 /// What the calls have in their own way that are not for records.
@@ -144,11 +185,7 @@ fn arn(stream: &StreamName) -> Option<String> {
 impl Source for KinesisSource {
     async fn describe(&self, stream: &StreamName) -> Result<StreamDescription, SourceError> {
         let call = self.call("DescribeStreamSummary", stream);
-        let date: Arc<OnceLock<Timestamp>> = Arc::default();
-        let noted = Arc::clone(&date);
-        let note = move |seen: DateSeen| {
-            noted.get_or_init(|| seen.date);
-        };
+        let (date, watch) = date();
         let request = self
             .client(stream)
             .describe_stream_summary()
@@ -156,7 +193,7 @@ impl Source for KinesisSource {
             .set_stream_arn(arn(stream))
             .customize()
             .config_override(control())
-            .interceptor(DateWatch::new(Arc::new(SystemClock), note));
+            .interceptor(watch);
         let answer = request.send().await.map_err(|error| call.failed(&Failure::of(&error)))?;
         let summary = answer
             .stream_description_summary
@@ -165,6 +202,7 @@ impl Source for KinesisSource {
             arn: summary.stream_arn,
             created_at: timestamp(&summary.stream_creation_timestamp),
             server_time: date.get().copied(),
+            retention: u64::try_from(summary.retention_period_hours).ok().map(hours),
         })
     }
 
@@ -202,17 +240,21 @@ impl Source for KinesisSource {
         iterator: &str,
         limit: u32,
     ) -> Result<Page, SourceError> {
+        let (date, watch) = date();
         let request = self
             .client(stream)
             .get_records()
             .set_stream_arn(arn(stream))
             .shard_iterator(iterator)
-            .limit(limit.clamp(1, MOST_RECORDS).cast_signed());
+            .limit(limit.clamp(1, MOST_RECORDS).cast_signed())
+            .customize()
+            .interceptor(watch);
         let call = self.call("GetRecords", stream);
         let answer = request.send().await.map_err(|error| call.failed(&Failure::of(&error)))?;
-        page(answer).map_err(|odd| {
+        let page = page(answer).map_err(|odd| {
             SourceError::new(SourceErrorKind::Shard, format!("a record of {stream}: {odd}"))
-        })
+        })?;
+        Ok(Page { server_time: date.get().copied(), ..page })
     }
 }
 
@@ -229,12 +271,16 @@ fn at(request: GetShardIteratorFluentBuilder, start: &Start) -> GetShardIterator
 }
 
 fn shard(listed: types::Shard) -> Shard {
+    let hash_range = listed
+        .hash_key_range
+        .and_then(|range| HashRange::parse(&range.starting_hash_key, &range.ending_hash_key).ok());
     let end = listed.sequence_number_range.and_then(|range| range.ending_sequence_number);
     Shard {
         id: listed.shard_id,
         parent: listed.parent_shard_id,
         adjacent_parent: listed.adjacent_parent_shard_id,
         closed: end.is_some(),
+        hash_range,
     }
 }
 
@@ -244,6 +290,7 @@ fn page(answer: GetRecordsOutput) -> Result<Page, NotASequenceNumber> {
         records: answer.records.into_iter().map(record).collect::<Result<_, _>>()?,
         next: answer.next_shard_iterator.filter(|iterator| !iterator.is_empty()),
         behind_ms: answer.millis_behind_latest.and_then(|millis| u64::try_from(millis).ok()),
+        server_time: None,
     })
 }
 

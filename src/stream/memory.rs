@@ -16,7 +16,8 @@ use crate::time::{SharedClock, Timestamp};
 const ITERATOR_LIFE: Duration = Duration::from_secs(300);
 
 /// A stream in memory that behaves as Kinesis does: shards split and merge, closed shards end, pages
-/// tell how far behind the tip they are, iterators expire. Clones are the same stream.
+/// tell how far behind the tip they are, iterators expire, retention takes records away, a time ahead
+/// of the stream's clock is refused. Clones are the same stream.
 #[derive(Clone, Debug)]
 pub struct MemoryStream {
     name: StreamName,
@@ -30,6 +31,13 @@ struct State {
     next_sequence: u64,
     created_at: Timestamp,
     calls: BTreeMap<&'static str, u64>,
+    /// Iterators that were given out before are expired.
+    expired_before: Option<Timestamp>,
+    retention: Option<Duration>,
+    /// Whether a position past retention is refused; else reading begins at the horizon.
+    refuses_trimmed: bool,
+    /// The most time that one page looks through.
+    span: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +103,24 @@ impl MemoryStream {
         self.state().shards.remove(shard);
     }
 
+    /// Keeps records for this long from now on. A position past that is refused, or else reading begins
+    /// at the oldest record that is left, without a word.
+    pub fn retain(&self, retention: Duration, refuses: bool) {
+        let mut state = self.state();
+        (state.retention, state.refuses_trimmed) = (Some(retention), refuses);
+    }
+
+    /// Lets a page look through no more than this much of the time that records arrived in: a quiet
+    /// while is answered with empty pages that are behind the tip.
+    pub fn look_through(&self, span: Duration) {
+        self.state().span = Some(span);
+    }
+
+    /// Lets every iterator expire that was given out before now.
+    pub fn expire_iterators(&self) {
+        self.state().expired_before = Some(self.clock.wall());
+    }
+
     /// How often each call was made.
     pub fn calls(&self) -> BTreeMap<&'static str, u64> {
         self.state().calls.clone()
@@ -112,6 +138,7 @@ impl State {
             parent: parents.next(),
             adjacent_parent: parents.next(),
             closed: false,
+            hash_range: None,
         };
         self.shards.insert(id.clone(), Contents { shard, records: Vec::new() });
         id
@@ -132,17 +159,42 @@ impl State {
             || SourceError::new(SourceErrorKind::Shard, format!("there is no shard {shard}"));
         self.shards.get(shard).ok_or_else(missing)
     }
+
+    /// The number of a shard's records that retention has taken away.
+    fn trimmed(&self, records: &[Record], now: Timestamp) -> usize {
+        let Some(retention) = self.retention else { return 0 };
+        let horizon = now - retention;
+        records.partition_point(|record| record.arrived_at.is_some_and(|at| at < horizon))
+    }
 }
 
-/// An iterator: the shard, the index of the next record, and when it was given out.
-fn iterator(shard: &str, index: usize, at: Timestamp) -> String {
-    format!("{shard}/{index}/{}", at.as_millis())
+/// An iterator.
+struct Iterator<'a> {
+    shard: &'a str,
+    /// The number of the next record.
+    index: usize,
+    /// When it was given out.
+    at: Timestamp,
+    /// Up to when arrivals have been looked through.
+    through: Timestamp,
 }
 
-fn parse_iterator(text: &str) -> Option<(&str, usize, Timestamp)> {
-    let mut parts = text.split('/');
-    let (shard, index, at) = (parts.next()?, parts.next()?, parts.next()?);
-    Some((shard, index.parse().ok()?, Timestamp::from_millis(at.parse().ok()?)))
+impl<'a> Iterator<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let (shard, index) = (parts.next()?, parts.next()?.parse().ok()?);
+        let mut time = || Some(Timestamp::from_millis(parts.next()?.parse().ok()?));
+        Some(Self { shard, index, at: time()?, through: time()? })
+    }
+
+    fn text(&self) -> String {
+        let Self { shard, index, at, through } = self;
+        format!("{shard}/{index}/{}/{}", at.as_millis(), through.as_millis())
+    }
+}
+
+fn to_the_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_secs(time.as_millis() / 1000)
 }
 
 #[async_trait]
@@ -157,7 +209,8 @@ impl Source for MemoryStream {
         Ok(StreamDescription {
             arn: format!("arn:aws:kinesis:us-east-1:000000000000:stream/{}", self.name),
             created_at: Some(state.created_at),
-            server_time: Some(Timestamp::from_secs(self.clock.wall().as_millis() / 1000)),
+            server_time: Some(to_the_second(self.clock.wall())),
+            retention: state.retention,
         })
     }
 
@@ -175,17 +228,34 @@ impl Source for MemoryStream {
     ) -> Result<String, SourceError> {
         let mut state = self.state();
         state.count("iterator");
+        let now = self.clock.wall();
         let records = &state.contents(shard)?.records;
-        let index = match start {
-            Start::TrimHorizon => 0,
+        let trimmed = state.trimmed(records, now);
+        let invalid = |kind, text: &str| Err(SourceError::new(kind, text));
+        let (index, through) = match start {
+            Start::TrimHorizon => (trimmed, state.created_at),
+            Start::AtTimestamp(time) if *time > now => {
+                let text = format!("{time} is ahead of the stream's clock");
+                return invalid(SourceErrorKind::InvalidPosition, &text);
+            }
             Start::AtTimestamp(time) => {
-                records.partition_point(|record| record.arrived_at.is_some_and(|at| at < *time))
+                let is_before = |record: &Record| record.arrived_at.is_some_and(|at| at < *time);
+                (records.partition_point(is_before), *time)
             }
             Start::AfterSequenceNumber(sequence) => {
-                records.partition_point(|record| record.sequence <= *sequence)
+                let index = records.partition_point(|record| record.sequence <= *sequence);
+                let last = index.checked_sub(1).and_then(|last| records[last].arrived_at);
+                (index, last.unwrap_or(state.created_at))
             }
         };
-        Ok(iterator(shard, index, self.clock.wall()))
+        let is_gone = matches!(start, Start::AfterSequenceNumber(_)) && index < trimmed;
+        if is_gone && state.refuses_trimmed {
+            let text = "the starting sequence number is not valid";
+            return invalid(SourceErrorKind::InvalidPosition, text);
+        }
+        let horizon = state.retention.map_or(state.created_at, |retention| now - retention);
+        let (index, through) = (index.max(trimmed), through.max(horizon));
+        Ok(Iterator { shard, index, at: now, through }.text())
     }
 
     async fn records(
@@ -198,23 +268,39 @@ impl Source for MemoryStream {
         state.count("records");
         let now = self.clock.wall();
         let odd = || SourceError::new(SourceErrorKind::Shard, format!("{text:?} is no iterator"));
-        let (shard, index, at) = parse_iterator(text).ok_or_else(odd)?;
-        if now.since(at) > ITERATOR_LIFE {
+        let Iterator { shard, index, at, through } = Iterator::parse(text).ok_or_else(odd)?;
+        let is_early = state.expired_before.is_some_and(|before| at <= before);
+        if is_early || now.since(at) > ITERATOR_LIFE {
             let text = "the iterator has expired";
             return Err(SourceError::new(SourceErrorKind::ExpiredIterator, text));
         }
         let contents = state.contents(shard)?;
-        let records: Vec<_> =
-            contents.records.iter().skip(index).take(limit as usize).cloned().collect();
+        let index = index.max(state.trimmed(&contents.records, now));
+        let through = state.span.map_or(now, |span| (through + span).min(now));
+        let arrived = |record: &&Record| record.arrived_at.is_none_or(|at| at <= through);
+        let records: Vec<_> = contents.records[index..]
+            .iter()
+            .take(limit as usize)
+            .take_while(arrived)
+            .cloned()
+            .collect();
         let next = index + records.len();
-        let waiting = contents.records.get(next).and_then(|record| record.arrived_at);
-        let behind =
-            waiting.map_or(Duration::ZERO, |at| now.since(at).max(Duration::from_millis(1)));
-        let ended = contents.shard.closed && waiting.is_none();
+        let rest = contents.records.get(next);
+        // A page that is full ends where its last record arrived.
+        let full = records.len() == limit as usize;
+        let through =
+            records.last().filter(|_| full).and_then(|last| last.arrived_at).unwrap_or(through);
+        let behind = match rest.and_then(|record| record.arrived_at) {
+            Some(waiting) => now.since(waiting).max(Duration::from_millis(1)),
+            None => now.since(through),
+        };
+        let ended = contents.shard.closed && rest.is_none();
+        let going_on = Iterator { shard, index: next, at: now, through };
         Ok(Page {
-            next: (!ended).then(|| iterator(shard, next, now)),
+            next: (!ended).then(|| going_on.text()),
             behind_ms: Some(u64::try_from(behind.as_millis()).unwrap_or(u64::MAX)),
             has_children: ended,
+            server_time: Some(to_the_second(now)),
             records,
         })
     }

@@ -15,13 +15,15 @@ pub use kinesis::KinesisSource;
 pub use memory::MemoryStream;
 pub use name::{InvalidStreamName, StreamName};
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
-use crate::record::{Record, SequenceNumber};
+use crate::record::{HashRange, Record, SequenceNumber};
 use crate::time::Timestamp;
 
 /// A stream's identity.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamDescription {
     /// The stream's ARN.
     pub arn: String,
@@ -29,6 +31,8 @@ pub struct StreamDescription {
     pub created_at: Option<Timestamp>,
     /// The service's own clock when it answered, to the second; `None` if it did not tell.
     pub server_time: Option<Timestamp>,
+    /// How long it keeps records; `None` if it did not tell.
+    pub retention: Option<Duration>,
 }
 
 /// A shard as the stream lists it.
@@ -42,6 +46,8 @@ pub struct Shard {
     pub adjacent_parent: Option<String>,
     /// Whether it takes no more records: it was split or merged.
     pub closed: bool,
+    /// Which records it takes, by the hash of their partition key; `None`: the listing did not tell.
+    pub hash_range: Option<HashRange>,
 }
 
 impl Shard {
@@ -73,6 +79,8 @@ pub struct Page {
     pub behind_ms: Option<u64>,
     /// Whether the page tells of new child shards (the shard was split or merged).
     pub has_children: bool,
+    /// The service's own clock when it answered, to the second; `None` if it did not tell.
+    pub server_time: Option<Timestamp>,
 }
 
 /// Kinesis, as a reader needs it.
@@ -93,7 +101,7 @@ pub trait Source: Send + Sync + 'static {
     /// Opens a shard (`GetShardIterator`).
     ///
     /// # Errors
-    /// As [`Source::describe`].
+    /// As [`Source::describe`], or if the shard cannot be opened at `start`.
     async fn iterator(
         &self,
         stream: &StreamName,

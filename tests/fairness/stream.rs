@@ -44,7 +44,7 @@ pub fn shard_index(name: &str) -> usize {
 #[async_trait]
 impl Source for Endless {
     async fn describe(&self, _: &StreamName) -> Result<StreamDescription, SourceError> {
-        Ok(StreamDescription { arn: "arn".to_owned(), created_at: None, server_time: None })
+        Ok(StreamDescription { arn: "arn".to_owned(), ..StreamDescription::default() })
     }
 
     async fn list_shards(&self, _: &StreamName) -> Result<Vec<Shard>, SourceError> {
@@ -75,7 +75,7 @@ impl Source for Endless {
         self.reads.lock().unwrap().push(Read { at: Instant::now(), shard });
         if self.quiet {
             let next = Some(format!("{shard} {last}"));
-            return Ok(Page { records: vec![], next, behind_ms: Some(0), has_children: false });
+            return Ok(Page { records: vec![], next, behind_ms: Some(0), ..Page::default() });
         }
         let record = Record {
             sequence: SequenceNumber::parse(&(last + 1).to_string()).expect("a number"),
@@ -85,6 +85,6 @@ impl Source for Endless {
             arrived_at: Some(self.clock.wall()),
         };
         let next = Some(format!("{shard} {}", last + 1));
-        Ok(Page { records: vec![record], next, behind_ms: Some(1), has_children: false })
+        Ok(Page { records: vec![record], next, behind_ms: Some(1), ..Page::default() })
     }
 }

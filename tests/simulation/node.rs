@@ -1,9 +1,11 @@
 //! One run: the real broker on a runtime of its own, whose clock stands still while it is frozen and
 //! jumps when it thaws, as a process's does.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold::destination::{DestinationError, DestinationErrorKind, FailedBatch};
 use leasehold::lease::{
     Change, Condition, LeaseKey, LeaseStore, OwnerId, Row, StoreError, StoreErrorKind, StreamRow,
     Update,
@@ -13,7 +15,7 @@ use leasehold::stream::{
 };
 use leasehold::time::{Clock, Timestamp};
 use leasehold::{
-    Batch, Broker, Handled, HandlerError, Position, Run, SequenceNumber, Subscription,
+    Batch, Broker, Destination, Handled, HandlerError, Position, Run, SequenceNumber, Subscription,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -192,6 +194,24 @@ struct Worker {
     run: usize,
     owner: String,
     failing: u32,
+    lanes: usize,
+}
+
+/// The on-failure destination of a run: down now and then.
+struct Letters(Shared);
+
+#[async_trait]
+impl Destination for Letters {
+    async fn put(&self, batch: &FailedBatch) -> Result<(), DestinationError> {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut world = lock(&self.0);
+        if world.rng.u32(0..100) < 30 {
+            return Err(DestinationError::new(DestinationErrorKind::Unavailable, "down"));
+        }
+        let numbers: Vec<_> = batch.records.iter().map(|record| record.sequence.clone()).collect();
+        world.done(&batch.shard, &numbers);
+        Ok(())
+    }
 }
 
 /// Ends a handler call, however it ends.
@@ -214,7 +234,7 @@ impl leasehold::Handler for Worker {
         let numbers: Vec<_> = batch.iter().map(|record| record.sequence.clone()).collect();
         let (time, fate) = {
             let mut world = lock(&self.world);
-            world.hand_over(self.run, &self.owner, batch.shard(), &numbers);
+            world.hand_over(self.run, &self.owner, batch.shard(), &numbers, self.lanes);
             let slow = world.rng.u32(0..100) < 4;
             let time = if slow { world.rng.u64(3_000..12_000) } else { world.rng.u64(20..800) };
             (time, world.rng.u32(0..100))
@@ -258,6 +278,10 @@ pub struct Setup {
     pub lasting_ms: u64,
     pub start_at: Position,
     pub failing: u32,
+    /// How many batches of a shard are handled at once.
+    pub lanes: NonZeroUsize,
+    /// Whether a batch that keeps failing is given up.
+    pub gives_up: bool,
     pub offset_ms: i64,
     pub skew_ms: i64,
     pub caught_up: bool,
@@ -280,11 +304,21 @@ impl Node {
             let clock = std::sync::Arc::new(local.clone());
             let Setup { weather, offset_ms, .. } = setup;
             let line = Line { world: world.clone(), run, weather, offset_ms, local };
-            let worker = Worker { world, run, owner, failing: setup.failing };
+            let letters = Letters(world.clone());
+            let lanes = setup.lanes;
+            let worker = Worker { world, run, owner, failing: setup.failing, lanes: lanes.get() };
             let subscription = Subscription::new("s".parse().unwrap())
                 .start_at(setup.start_at)
                 .batch_size(7)
+                .parallelization_factor(lanes)
                 .poll(Duration::from_millis(300));
+            let subscription = match setup.gives_up {
+                true => subscription
+                    .maximum_retry_attempts(1)
+                    .bisect_batch_on_error(setup.seed.is_multiple_of(2))
+                    .on_failure(letters),
+                false => subscription,
+            };
             let broker =
                 Broker::reading(line.clone(), line).clock(clock).subscribe(subscription, worker);
             let run = Run::lasting(Duration::from_millis(setup.lasting_ms))

@@ -18,6 +18,9 @@ pub enum Blind {
     Owner,
 }
 
+/// How many partition keys there are.
+const KEYS: u64 = 5;
+
 /// When true time began.
 pub const EPOCH: Timestamp = Timestamp::from_secs(1_800_000_000);
 
@@ -61,8 +64,14 @@ struct ShardState {
     done: BTreeSet<usize>,
     checkpoint: Option<Checkpoint>,
     meddled_at: Option<u64>,
-    /// Runs whose handler is at work, and since when they may be excused (they were frozen).
-    at_work: BTreeMap<usize, u64>,
+    /// Runs whose handler is at work, in how many calls, and since when they may be excused (they were
+    /// frozen).
+    at_work: BTreeMap<usize, (u64, usize)>,
+    /// Of each record, how many of the same key come before it; and how many of each key were handed
+    /// over.
+    ranks: Vec<usize>,
+    of_key: BTreeMap<String, usize>,
+    delivered_of_key: BTreeMap<String, usize>,
 }
 
 pub struct World {
@@ -153,7 +162,7 @@ impl World {
         let id = format!("shardId-{:012}", self.shards.len());
         let mut parents = parents.iter().map(|parent| (*parent).to_owned());
         let (parent, adjacent_parent) = (parents.next(), parents.next());
-        let shard = Shard { id: id.clone(), parent, adjacent_parent, closed: false };
+        let shard = Shard { id: id.clone(), parent, adjacent_parent, ..Shard::default() };
         self.shards.insert(id.clone(), ShardState { shard, ..ShardState::default() });
         id
     }
@@ -168,12 +177,17 @@ impl World {
             let record = Record {
                 sequence: number(self.next_sequence),
                 sub_sequence: None,
-                partition_key: None,
+                partition_key: Some(format!("key-{}", self.next_sequence % KEYS)),
                 data: Default::default(),
                 arrived_at: Some(self.time()),
             };
             self.next_sequence += 1;
-            self.shards.get_mut(shard).unwrap().records.push(record);
+            let state = self.shards.get_mut(shard).unwrap();
+            let key = record.partition_key.clone().unwrap_or_default();
+            let rank = state.of_key.entry(key).or_default();
+            state.ranks.push(*rank);
+            *rank += 1;
+            state.records.push(record);
         }
     }
 
@@ -193,6 +207,7 @@ impl World {
         let Some(state) = self.shards.get_mut(shard) else { return };
         let checkpoint = Checkpoint::At(state.records[done - 1].sequence.clone());
         state.done.extend(0..done);
+        state.delivered_of_key = state.of_key.clone();
         (state.delivered, state.checkpoint) = (done, Some(checkpoint.clone()));
         let key = LeaseKey::shard(None, "s", shard);
         let row = Row { counter: Some(1), checkpoint: Some(checkpoint), ..Row::default() };
@@ -218,6 +233,7 @@ impl World {
             arn: "arn".to_owned(),
             created_at: Some(EPOCH),
             server_time: Some(Timestamp::from_secs(self.time().as_millis() / 1000)),
+            retention: None,
         }
     }
 
@@ -248,6 +264,7 @@ impl World {
             next: (!ended).then(|| format!("{shard}/{next}")),
             behind_ms: Some(u64::from(rest)),
             has_children: ended,
+            server_time: Some(Timestamp::from_secs(self.time().as_millis() / 1000)),
             records,
         }
     }
@@ -366,7 +383,16 @@ impl World {
 
     /// A run hands records to its handler: `one-owner-at-work`, `in-order`, `parents-first`,
     /// `behind-the-checkpoint`.
-    pub fn hand_over(&mut self, run: usize, owner: &str, shard: &str, batch: &[SequenceNumber]) {
+    ///
+    /// In several lanes only the order of each key is kept.
+    pub fn hand_over(
+        &mut self,
+        run: usize,
+        owner: &str,
+        shard: &str,
+        batch: &[SequenceNumber],
+        lanes: usize,
+    ) {
         let row =
             self.rows.iter().find(|(key, _)| key.as_str().ends_with(shard)).map(|(_, row)| row);
         let held_by = row.and_then(|row| row.owner.as_ref()).map(|owner| owner.as_str().to_owned());
@@ -393,23 +419,35 @@ impl World {
         let others = state
             .at_work
             .iter()
-            .filter(|(other, since)| **other != run && !excused(other, **since) && !meddled);
+            .filter(|(other, (since, _))| **other != run && !excused(other, *since) && !meddled);
         for (other, _) in others {
             problems.push(("one-owner-at-work", format!("run {other} is at work")));
         }
         let first = state.records.partition_point(|record| record.sequence < batch[0]);
-        if first > state.delivered {
+        let mut newest = first;
+        for sequence in batch {
+            let index = state.records.partition_point(|record| record.sequence < *sequence);
+            newest = newest.max(index + 1);
+            let key = state.records[index].partition_key.clone().unwrap_or_default();
+            let handed_over = state.delivered_of_key.entry(key).or_default();
+            let rank = state.ranks[index];
+            if rank > *handed_over {
+                problems.push(("in-order", format!("{index}, {rank}. of its key, before others")));
+            }
+            *handed_over = (*handed_over).max(rank + 1);
+        }
+        if lanes == 1 && first > state.delivered {
             problems.push(("in-order", format!("{first} before {}", state.delivered)));
         }
-        if first + batch.len() > state.delivered && !parents_done {
+        if newest > state.delivered && !parents_done {
             problems.push(("parents-first", "a parent is not done".to_owned()));
         }
         let at = Checkpoint::At(batch[0].clone());
         if held_by.as_deref() == Some(owner) && stored.is_some_and(|stored| at <= stored) {
             problems.push(("behind-the-checkpoint", format!("{first} is done and stored")));
         }
-        state.delivered = state.delivered.max(first + batch.len());
-        state.at_work.insert(run, now);
+        state.delivered = state.delivered.max(newest);
+        state.at_work.entry(run).or_insert((now, 0)).1 += 1;
         for (invariant, text) in problems {
             self.violated(invariant, format!("run {run} ({owner}), {shard}: {text}"));
         }
@@ -418,7 +456,18 @@ impl World {
     /// A handler call has ended; these records are done.
     pub fn handled(&mut self, run: usize, shard: &str, done: &[SequenceNumber]) {
         let Some(state) = self.shards.get_mut(shard) else { return };
-        state.at_work.remove(&run);
+        if let Some((_, calls)) = state.at_work.get_mut(&run) {
+            *calls -= 1;
+            if *calls == 0 {
+                state.at_work.remove(&run);
+            }
+        }
+        self.done(shard, done);
+    }
+
+    /// These records are done, or given up: they are at the on-failure destination.
+    pub fn done(&mut self, shard: &str, done: &[SequenceNumber]) {
+        let Some(state) = self.shards.get_mut(shard) else { return };
         for sequence in done {
             state.done.insert(state.records.partition_point(|record| record.sequence < *sequence));
         }

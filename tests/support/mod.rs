@@ -117,6 +117,15 @@ impl Table {
         assert!(matches!(update, Update::Applied(_)));
     }
 
+    /// Does this to a row that nobody holds, as an operator.
+    pub async fn edit(&self, shard: &str, change: Change) {
+        let key = LeaseKey::shard(None, STREAM, shard);
+        let counter = self.row(shard).await.counter;
+        let condition = Condition::Free { owner: stranger(), now: self.store.now(), counter };
+        let update = self.store.update(&key, &condition, &change).await.unwrap();
+        assert!(matches!(update, Update::Applied(_)));
+    }
+
     /// Takes a shard for [`stranger`], or renews its lease: a service that knows only the four
     /// attributes, and so announces nothing.
     pub async fn hold_as_stranger(&self, shard: &str) {
@@ -131,6 +140,23 @@ impl Table {
         };
         let update = self.store.update(&key, &condition, &change).await.unwrap();
         assert!(matches!(update, Update::Applied(_)));
+    }
+
+    /// Moves the checkpoint of a row that nobody holds, as a service that knows only the four attributes.
+    pub async fn import_over(&self, shard: &str, row: &Row, checkpoint: &str) {
+        let key = LeaseKey::shard(None, STREAM, shard);
+        let now = self.store.now();
+        let condition = Condition::Free { owner: stranger(), now, counter: row.counter };
+        let change =
+            Change { checkpoint: Edit::Set(checkpoint.parse().unwrap()), ..Change::default() };
+        let update = self.store.update(&key, &condition, &change).await.unwrap();
+        assert!(matches!(update, Update::Applied(_)));
+    }
+
+    /// The row of a shard in a namespace.
+    pub async fn row_in(&self, namespace: &str, shard: &str) -> Row {
+        let key = LeaseKey::shard(Some(namespace), STREAM, shard);
+        self.store.read(&[key]).await.unwrap().remove(0).unwrap().unwrap_or_default()
     }
 
     /// Does this to a shard's row, as somebody who does not keep to the protocol.

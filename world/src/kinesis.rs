@@ -61,7 +61,9 @@ impl Options {
 /// cannot set its scene has nothing to report.
 #[derive(Debug)]
 pub struct Kinesis {
-    server: Server,
+    /// `None`: it runs elsewhere.
+    _server: Option<Server>,
+    url: String,
     client: Client,
 }
 
@@ -85,13 +87,18 @@ impl Kinesis {
         // axum's own limit of 2 MB is less than a PutRecords call may have; the service checks its own.
         let router = router.layer(DefaultBodyLimit::disable());
         let server = Server::router(options.port, router).await;
-        let client = client::kinesis(&server.url());
-        Self { server, client }
+        let url = server.url();
+        Self { _server: Some(server), ..Self::at(&url) }
+    }
+
+    /// One that runs elsewhere.
+    pub fn at(url: &str) -> Self {
+        Self { _server: None, url: url.to_owned(), client: client::kinesis(url) }
     }
 
     /// `http://127.0.0.1:port`.
     pub fn url(&self) -> String {
-        self.server.url()
+        self.url.clone()
     }
 
     /// A client for the service itself.

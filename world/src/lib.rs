@@ -18,11 +18,13 @@
 //! | module | what it stands for |
 //! |---|---|
 //! | [`kinesis`] | the stream service |
+//! | [`kinesis_local`] | the same, as an npm package has it |
 //! | [`dynamo`] | the lease table |
 //! | [`proxy`] | the network between, and a service that has a bad day |
 //! | [`runtime`] | Lambda, as a function sees it: invocations and deadlines |
 //! | [`function`] | Lambda's micro VM: a process that is frozen, thawed, killed |
 //! | [`target`] | the user's function behind Lambda's Invoke API |
+//! | [`moto`] | SQS, SNS and S3, for what is given up |
 //! | [`producer`] | who writes into the stream, numbered records |
 //! | [`deliveries`], [`audit`] | who reads what came out, and judges |
 //! | [`client`] | SDK clients and credentials for all of them |
@@ -59,6 +61,8 @@ pub mod deliveries;
 pub mod dynamo;
 pub mod function;
 pub mod kinesis;
+pub mod kinesis_local;
+pub mod moto;
 mod output;
 pub mod producer;
 pub mod proxy;

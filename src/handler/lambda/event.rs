@@ -16,7 +16,7 @@ use crate::record::{Record, SequenceNumber};
 pub(super) const REQUEST_LIMIT: usize = 6_000_000;
 
 /// What all records of an event have in common.
-pub(super) struct Place<'a> {
+pub(crate) struct Place<'a> {
     shard: &'a str,
     stream_arn: &'a str,
     region: &'a str,
@@ -25,9 +25,22 @@ pub(super) struct Place<'a> {
 
 impl<'a> Place<'a> {
     pub(super) fn of(batch: &'a Batch, identity_arn: &'a str) -> Self {
-        let stream_arn = batch.stream_arn();
+        Self::new(batch.shard(), batch.stream_arn(), identity_arn)
+    }
+
+    pub(crate) fn new(shard: &'a str, stream_arn: &'a str, identity_arn: &'a str) -> Self {
         let region = stream_arn.split(':').nth(3).unwrap_or_default();
-        Self { shard: batch.shard(), stream_arn, region, identity_arn }
+        Self { shard, stream_arn, region, identity_arn }
+    }
+
+    /// An event with these records.
+    pub(crate) fn event(&'a self, records: &'a [Record]) -> impl Serialize + use<'a> {
+        Event { records: Entries { place: self, records } }
+    }
+
+    /// A record's entry as it would be without a payload.
+    pub(crate) fn bare_entry(&self, record: &'a Record) -> impl Serialize + use<'a> {
+        self.entry(record, &[])
     }
 
     fn entry(&self, record: &'a Record, data: &'a [u8]) -> Entry<'a> {
@@ -36,6 +49,7 @@ impl<'a> Place<'a> {
                 schema_version: "1.0",
                 partition_key: record.partition_key.as_deref(),
                 sequence_number: &record.sequence,
+                sub_sequence: record.sub_sequence,
                 data: Base64(data),
                 arrived_at: record.arrived_at.map(|at| at.as_millis() as f64 / 1000.0),
             },
@@ -95,6 +109,9 @@ struct Kinesis<'a> {
     partition_key: Option<&'a str>,
     #[serde(rename = "sequenceNumber")]
     sequence_number: &'a SequenceNumber,
+    /// Not the ESM's: it does not open aggregates, so there is nothing that this could be taken for.
+    #[serde(rename = "subSequenceNumber", skip_serializing_if = "Option::is_none")]
+    sub_sequence: Option<u64>,
     data: Base64<'a>,
     /// In seconds since 1970.
     #[serde(rename = "approximateArrivalTimestamp")]
@@ -259,6 +276,13 @@ mod tests {
         assert_eq!(kinesis["approximateArrivalTimestamp"], Value::Null);
         assert_eq!(kinesis["data"], "");
         assert_eq!(event["Records"][1]["kinesis"]["sequenceNumber"], "2");
+    }
+
+    #[test]
+    fn a_record_of_an_aggregate_says_which_it_is() {
+        let event = event(vec![Record { sub_sequence: Some(7), ..plain(1) }, plain(2)]);
+        assert_eq!(event["Records"][0]["kinesis"]["subSequenceNumber"], 7);
+        assert_eq!(event["Records"][1]["kinesis"].get("subSequenceNumber"), None);
     }
 
     #[test]

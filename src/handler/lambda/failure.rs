@@ -34,7 +34,11 @@ pub(super) fn not_invoked(function: &str, region: Option<&str>, failure: &Failur
         ),
         _ => format!("the function {function} cannot be invoked in {region}"),
     };
-    HandlerError::new(format!("{text} ({})", excerpt(&failure.to_string())))
+    let text = format!("{text} ({})", excerpt(&failure.to_string()));
+    match failure.meaning {
+        Meaning::Throttled => HandlerError::throttled(text),
+        _ => HandlerError::new(text),
+    }
 }
 
 /// The function was invoked and failed. `payload` is what it says of its error.
@@ -64,13 +68,15 @@ pub(super) fn unclear(function: &str, problem: Unclear) -> HandlerError {
 
 /// There is nothing that could be sent.
 pub(super) fn unfit(function: &str, unfit: &Unfit) -> HandlerError {
-    HandlerError::new(match unfit {
-        Unfit::TooLarge { sequence, data, request, limit } => format!(
+    match unfit {
+        Unfit::TooLarge { sequence, data, request, limit } => HandlerError::too_large(format!(
             "record {sequence} is too large for the function {function}: its {data} bytes make a \
              request of {request}, and Lambda takes {limit}; no retry will change that"
-        ),
-        Unfit::Json(error) => format!("a request to {function} cannot be written as JSON: {error}"),
-    })
+        )),
+        Unfit::Json(error) => {
+            HandlerError::new(format!("a request to {function} cannot be written as JSON: {error}"))
+        }
+    }
 }
 
 /// The beginning of a text, in one line.

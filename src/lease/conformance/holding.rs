@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use super::{Bench, Outcome, at, kept, lost, owner, same};
-use crate::lease::{Change, Checkpoint, Condition, Edit, LEASE_DURATION, Lease, Row, Standing};
+use crate::lease::{Attempts, Change, Checkpoint, Condition, Edit, LEASE_DURATION, Lease};
+use crate::lease::{Progress, Row, Standing};
 use crate::lease::{StoreErrorKind, Update};
 use crate::time::Timestamp;
 
 super::rules![
     a_renewal_counts_from_now_and_moves_the_counter_by_one,
     a_renewal_stores_the_checkpoint_in_the_same_write,
+    progress_is_stored_with_the_checkpoint_that_it_belongs_to,
     a_checkpoint_leaves_the_expiry_as_it_is,
     a_release_clears_the_owner_and_keeps_the_checkpoint,
     a_release_stores_the_last_checkpoint_in_the_same_write,
@@ -51,6 +53,23 @@ async fn a_renewal_stores_the_checkpoint_in_the_same_write(bench: &Bench) -> Out
     same("the counter", row.counter, taken.row.counter.map(|counter| counter + 1))?;
     same("the lease's checkpoint", lease.checkpoint(), standing.checkpoint.as_ref())?;
     same("the row as it is read", bench.row().await?, row)
+}
+
+async fn progress_is_stored_with_the_checkpoint_that_it_belongs_to(bench: &Bench) -> Outcome {
+    let mut lease = bench.take(&owner("me")).await?.lease;
+    let attempts =
+        |tries| Progress { attempts: Some(Attempts { tries, size: None }), ..Progress::default() };
+    let standing = Standing { progress: Some(attempts(1)), ..Standing::default() };
+    let row = kept(bench.store.renew(&mut lease, &standing).await?)?;
+    same("before any checkpoint", row.progress(), attempts(1))?;
+    let standing = Standing { progress: Some(attempts(2)), ..at("12")? };
+    let row = kept(bench.store.renew(&mut lease, &standing).await?)?;
+    same("its checkpoint", row.attempts.and_then(|told| told.checkpoint), at("12")?.checkpoint)?;
+    let row = kept(bench.store.renew(&mut lease, &Standing::default()).await?)?;
+    same("an owner that says nothing leaves it", row.progress(), attempts(2))?;
+    let standing = Standing { progress: Some(Progress::default()), ..Standing::default() };
+    let row = kept(bench.store.release(&mut lease, &standing).await?)?;
+    same("one that has none removes it", row.attempts, None)
 }
 
 async fn a_checkpoint_leaves_the_expiry_as_it_is(bench: &Bench) -> Outcome {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::{Bench, Broken, Outcome, at, owner, same};
+use crate::lease::{Attempts, Behind, IssuedIterator, Partial, Resume};
 use crate::lease::{
     Change, Checkpoint, Claim, Condition, Edit, LeaseKey, OwnerId, ReleasePlan, Row,
 };
@@ -29,13 +30,26 @@ super::rules![
 fn full(time: Timestamp) -> Result<Change, Broken> {
     let me = owner("request-1/00000000000000ff \u{1F980}");
     let checkpoint = at(&"9".repeat(129))?.checkpoint;
+    let Some(Checkpoint::At(sequence)) = &checkpoint else {
+        return Err(Broken("a checkpoint that is no sequence number".to_owned()));
+    };
+    fn behind<T>(value: T) -> Behind<T> {
+        Behind { checkpoint: Some(Checkpoint::ShardEnd), value }
+    }
     Ok(Change {
         owner: Edit::Set(me.clone()),
         expiry: Edit::Set(time),
         counter: Edit::Set(u64::MAX),
-        checkpoint: checkpoint.into(),
+        checkpoint: checkpoint.clone().into(),
         checkpoint_at: Edit::Set(time),
         since: Edit::Set(time),
+        partial: Edit::Set(behind(Partial { sequence: sequence.clone(), done: 3 })),
+        resume: Edit::Set(behind(Resume {
+            iterator: Some(IssuedIterator { iterator: "AAAA/+=".to_owned(), at: time }),
+            empty_at: Some(time),
+            read_until: Some(time),
+        })),
+        attempts: Edit::Set(behind(Attempts { tries: 7, size: Some(1) })),
         release: Edit::Set(ReleasePlan { owner: me.clone(), at: Some(time) }),
         claim: Edit::Set(Claim { by: owner("other"), until: time }),
     })
@@ -69,6 +83,9 @@ async fn every_attribute_can_be_removed(bench: &Bench) -> Outcome {
         checkpoint: Edit::Remove,
         checkpoint_at: Edit::Remove,
         since: Edit::Remove,
+        partial: Edit::Remove,
+        resume: Edit::Remove,
+        attempts: Edit::Remove,
         release: Edit::Remove,
         claim: Edit::Remove,
     };

@@ -4,6 +4,8 @@
 //! ours (SPEC §3). What the lease depends on must make sense: an odd value there spoils the row, and
 //! nobody writes over it. What is advice only is passed over where it is odd.
 
+pub(super) mod progress;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
@@ -21,6 +23,9 @@ pub(super) const COUNTER: &str = "lease_counter";
 pub(super) const CHECKPOINT: &str = "checkpoint";
 pub(super) const CHECKPOINT_AT: &str = "checkpoint_at";
 pub(super) const SINCE: &str = "since";
+pub(super) const PARTIAL: &str = "partial";
+pub(super) const RESUME: &str = "resume";
+pub(super) const ATTEMPTS: &str = "attempts";
 pub(super) const RELEASES_AT: &str = "releases_at";
 pub(super) const CLAIMED_BY: &str = "claimed_by";
 pub(super) const CLAIMED_UNTIL: &str = "claimed_until";
@@ -85,6 +90,9 @@ pub(super) fn row(item: &Item) -> Result<Decoded, Odd> {
         checkpoint: checkpoint(item)?,
         checkpoint_at: advice(time(item, CHECKPOINT_AT), &mut ignored),
         since: advice(time(item, SINCE), &mut ignored),
+        partial: advice(progress::partial(item), &mut ignored),
+        resume: advice(progress::resume(item), &mut ignored),
+        attempts: advice(progress::attempts(item), &mut ignored),
         release: advice(release_plan(item), &mut ignored),
         claim: advice(claim(item), &mut ignored),
     };

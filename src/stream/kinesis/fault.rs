@@ -45,6 +45,10 @@ impl Call<'_> {
             Meaning::Unavailable | Meaning::ExpiredToken => SourceErrorKind::Unavailable,
             Meaning::ExpiredIterator => SourceErrorKind::ExpiredIterator,
             Meaning::Missing if is_about_a_shard(failure) => SourceErrorKind::Shard,
+            Meaning::Invalid if self.action == "GetShardIterator" => match is_trimmed(failure) {
+                true => SourceErrorKind::Trimmed,
+                false => SourceErrorKind::InvalidPosition,
+            },
             Meaning::Invalid | Meaning::Condition | Meaning::Unknown if self.is_of_a_shard() => {
                 SourceErrorKind::Shard
             }
@@ -91,6 +95,13 @@ impl Call<'_> {
     }
 }
 
+/// A position past retention. An argument that is wrong in another way may name `TRIM_HORIZON`, among
+/// the types that there are.
+fn is_trimmed(failure: &Failure) -> bool {
+    let message = failure.message.to_ascii_lowercase();
+    message.contains("trim horizon") || message.contains("trimmed")
+}
+
 /// A missing shard has the code of a missing stream: "Shard ... in stream ... does not exist".
 fn is_about_a_shard(failure: &Failure) -> bool {
     failure.message.starts_with("Shard ")
@@ -127,6 +138,28 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains(part), "{text}");
             assert!(text.contains("stream orders") && text.contains("eu-west-1"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_position_past_retention_is_told_from_other_invalid_arguments() {
+        // SPEC §6.5
+        let stream = StreamName::parse("orders").unwrap();
+        let call =
+            Call { action: "GetShardIterator", stream: &stream, shard: None, region: "here" };
+        let foreign = "StartingSequenceNumber 7 used in GetShardIterator on shard a in stream orders \
+                       under account 1 is invalid because it did not come from this stream.";
+        let rows = [
+            ("The sequence number is older than the trim horizon", SourceErrorKind::Trimmed),
+            ("the record has been trimmed", SourceErrorKind::Trimmed),
+            (foreign, SourceErrorKind::InvalidPosition),
+            (
+                "must satisfy enum value set: [LATEST, TRIM_HORIZON]",
+                SourceErrorKind::InvalidPosition,
+            ),
+        ];
+        for (told, kind) in rows {
+            assert_eq!(call.failed(&failure(Meaning::Invalid, told)).kind(), kind, "{told}");
         }
     }
 

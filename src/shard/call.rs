@@ -1,0 +1,68 @@
+//! One call of the handler, and what it came to.
+
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt;
+use tokio_util::sync::CancellationToken;
+
+use crate::handler::{Batch, FailureKind, Handled, Handler};
+use crate::record::Record;
+
+/// What one call of the handler came to.
+#[derive(Debug)]
+pub(super) enum Called {
+    Done,
+    Failed(FailureKind, String),
+    NotStarted,
+    /// The work on the shard is no longer wanted: the call was dropped.
+    Unwanted,
+}
+
+/// Calls the handler once, and says how many of the first records are done.
+pub(super) async fn call(
+    handler: &dyn Handler,
+    batch: &Batch,
+    wanted: &CancellationToken,
+) -> (Called, usize) {
+    let call = AssertUnwindSafe(handler.handle(batch.clone())).catch_unwind();
+    let result = tokio::select! {
+        biased;
+        () = wanted.cancelled() => return (Called::Unwanted, batch.done()),
+        result = call => result,
+    };
+    let failed = |problem: &str| Called::Failed(FailureKind::Failed, problem.to_owned());
+    match result {
+        Ok(Ok(Handled::All)) => (Called::Done, batch.len()),
+        Ok(Ok(Handled::NotStarted)) => (Called::NotStarted, batch.done()),
+        Ok(Ok(Handled::Failed(records))) => {
+            let first = batch.iter().position(|record| records.contains(&record.sequence));
+            match first {
+                _ if records.is_empty() => (Called::Done, batch.len()),
+                Some(first) => (failed("it reported a failure"), first),
+                // As the event source mapping does: unknown identifiers fail the whole batch.
+                None => (failed("it reported records that were not in the batch"), batch.done()),
+            }
+        }
+        Ok(Err(error)) => (Called::Failed(error.kind(), error.to_string()), batch.done()),
+        Err(panic) => (failed(&format!("it panicked: {}", panic_text(&*panic))), batch.done()),
+    }
+}
+
+/// Names records by their sequence numbers, never by their content.
+pub(super) fn place(records: &[Record]) -> String {
+    match records {
+        [] => "no record".to_owned(),
+        [one] => format!("the record {}", one.sequence),
+        [first, .., last] => {
+            format!("{} records from {} to {}", records.len(), first.sequence, last.sequence)
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
+}

@@ -1,0 +1,143 @@
+//! The lanes of a shard: as many batches are handled at once, each in its own (SPEC §8.1).
+//!
+//! Records of one partition key go through one lane, and so stay in order.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use super::watermark::{Item, Mark, What};
+use crate::record::kpl::Users;
+
+/// What was read and is to be handled, in order.
+#[derive(Debug)]
+pub(super) struct Records {
+    pub(super) entries: Vec<Entry>,
+    pub(super) behind_ms: Option<u64>,
+}
+
+/// A record of the stream.
+#[derive(Clone, Debug)]
+pub(super) enum Entry {
+    Item(Item),
+    /// An aggregate, which is taken apart as it is handled: how much it holds is its producer's choice.
+    Aggregate {
+        /// The number of its next user record.
+        index: u64,
+        users: Users,
+    },
+}
+
+impl Entry {
+    /// How many items it is.
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::Item(_) => 1,
+            Self::Aggregate { users, .. } => users.len() as u64,
+        }
+    }
+
+    /// Roughly what it costs in memory.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Item(item) => item.record.size(),
+            Self::Aggregate { users, .. } => users.size(),
+        }
+    }
+
+    /// The next item of an aggregate, if there is one.
+    pub(super) fn next(&mut self) -> Option<Item> {
+        match self {
+            Self::Item(_) => None,
+            Self::Aggregate { index, users } => {
+                let record = users.next()?;
+                let mark = Mark { index: *index, last: users.len() == 0 };
+                *index += 1;
+                Some(Item { mark, record, what: What::Handle })
+            }
+        }
+    }
+}
+
+/// Where a reader puts what it has read.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    lanes: Vec<mpsc::UnboundedSender<Records>>,
+    places: Arc<Semaphore>,
+}
+
+/// One of the lanes of a shard, as seen from its end.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) pages: mpsc::UnboundedReceiver<Records>,
+    pub(super) number: usize,
+    pub(super) of: usize,
+}
+
+/// A place for a page, until all of it is done.
+pub(super) type Place = Option<OwnedSemaphorePermit>;
+
+impl Lanes {
+    /// So many lanes, and their ends.
+    pub(super) fn new(count: NonZeroUsize) -> (Self, Vec<Lane>) {
+        let of = count.get();
+        let lane = |number| {
+            let (sender, pages) = mpsc::unbounded_channel();
+            (sender, Lane { pages, number, of })
+        };
+        let (lanes, ends) = (0..of).map(lane).unzip();
+        // One page is worked off in each, one is read ahead.
+        (Self { lanes, places: Arc::new(Semaphore::new(of + 1)) }, ends)
+    }
+
+    /// Waits for a place for a page. May be dropped.
+    pub(super) async fn place(&self) -> Place {
+        // The semaphore is never closed; without it the pages would just not be bounded in number.
+        self.places.clone().acquire_owned().await.ok()
+    }
+
+    /// Puts a page into the lanes. Where a lane is gone the shard is no longer wanted.
+    pub(super) fn send(&self, entries: Vec<Entry>, behind_ms: Option<u64>) {
+        if let [lane] = &self.lanes[..] {
+            let _ = lane.send(Records { entries, behind_ms });
+            return;
+        }
+        let mut parts: Vec<Vec<Entry>> = self.lanes.iter().map(|_| Vec::new()).collect();
+        for entry in entries {
+            match &entry {
+                Entry::Item(item) => parts[lane_of(item, self.lanes.len())].push(entry),
+                // Each lane takes its own out of it.
+                Entry::Aggregate { .. } => {
+                    parts.iter_mut().for_each(|part| part.push(entry.clone()));
+                }
+            }
+        }
+        for (lane, entries) in self.lanes.iter().zip(parts) {
+            if !entries.is_empty() {
+                let _ = lane.send(Records { entries, behind_ms });
+            }
+        }
+    }
+}
+
+impl Lane {
+    /// Whether the item goes through this lane.
+    pub(super) fn takes(&self, item: &Item) -> bool {
+        self.of == 1 || lane_of(item, self.of) == self.number
+    }
+}
+
+/// Records without a partition key have no order to keep (SPEC §7): they go round.
+fn lane_of(item: &Item, lanes: usize) -> usize {
+    let number = match &item.record.partition_key {
+        Some(key) => {
+            let mut hasher = DefaultHasher::new();
+            key.hash(&mut hasher);
+            hasher.finish()
+        }
+        None => item.mark.index,
+    };
+    (number % lanes as u64) as usize
+}
