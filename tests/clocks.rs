@@ -12,6 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use aws_smithy_types::DateTime;
+use aws_smithy_types::date_time::Format;
 use leasehold_world::World;
 use leasehold_world::audit::Audit;
 use leasehold_world::deliveries::Log;
@@ -42,11 +44,25 @@ async fn start(
         function = function.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         function = function.env("DONT_FAKE_MONOTONIC", "1");
     }
+    let started = now_ms();
     let function = function.spawn().await;
     let deadline = now_ms() + off * 1_000 + LASTING.as_millis() as i64;
     let deadline = u64::try_from(deadline).expect("after 1970");
     let run = function.invoke(Invocation::default().deadline_at(deadline).request_id(id));
-    (function, tokio::spawn(run))
+    let run = tokio::spawn(run);
+    assert_off(&function, off, started).await;
+    (function, run)
+}
+
+/// The library did what it is there for: the first line of the log is off by as much.
+async fn assert_off(function: &Function, off: i64, started_ms: i64) {
+    assert!(function.printed("\"timestamp\":\"").await, "it logs");
+    let output = function.output();
+    let (_, first) = output.split_once("\"timestamp\":\"").expect("a line of the log");
+    let (first, _) = first.split_once('"').expect("the end of a text");
+    let first = DateTime::from_str(first, Format::DateTime).expect("a time");
+    let seen = first.to_millis().expect("a date in this age") - started_ms - off * 1_000;
+    assert!((-100..30_000).contains(&seen), "{off:+} s: {seen} ms after its start");
 }
 
 /// Waits until each of two runs holds half of the shards.

@@ -44,6 +44,8 @@ async fn no_lease_flaps_where_seven_of_ten_writes_are_refused() {
     assert_eq!(summary["lost"], 0, "{summary:#}");
     assert_eq!((applied(Kind::Take), applied(Kind::Release)), (SHARDS, SHARDS), "once each");
     assert_eq!(summary["records"], put.total);
-    assert_eq!(summary["throttled"], rule.hits(), "each refusal is counted: {summary:#}");
+    // A renewal that is given up for the release at the run's end may be refused with nobody there.
+    let unheard = rule.hits() - summary["throttled"].as_u64().expect("a number");
+    assert!(unheard <= SHARDS as u64, "each refusal is counted, but {unheard}: {summary:#}");
     assert_unowned(&world).await;
 }

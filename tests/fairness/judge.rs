@@ -77,10 +77,11 @@ impl Played {
         gaps
     }
 
-    /// When a run first read a shard after this time.
+    /// When the first page of a shard came to anybody after this time.
     pub fn read_after(&self, shard: usize, at: f64) -> Option<f64> {
-        let reads = self.reads.iter().filter(|read| read.shard == shard);
-        reads.map(|read| self.secs(read.at)).find(|read| *read > at)
+        let later = self.reads.partition_point(|read| self.secs(read.at) <= at);
+        let read = self.reads[later..].iter().find(|read| read.shard == shard)?;
+        Some(self.secs(read.at))
     }
 
     /// How often the run that took one shard most often did so.
