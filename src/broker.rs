@@ -148,6 +148,19 @@ impl Subscription {
         self
     }
 
+    /// Parks the partition key of each record that is given up: later records of that key in the shard
+    /// go to the on-failure destination too, in order and unhandled, until the key is removed from the
+    /// attribute `parked` of the shard's row; the shard's other keys go on. By default later records of
+    /// the key are handled, although an earlier one was not.
+    ///
+    /// Shards of a split or merge take their parents' parked keys over. At most 100 keys of a shard are
+    /// parked; it blocks where more would be. Whoever edits the row adds 1 to `lease_counter`, so that
+    /// its owner sees it.
+    pub fn park_failing_keys(mut self, parks: bool) -> Self {
+        self.read.failure.parks = parks;
+        self
+    }
+
     /// Where batches go that are given up: they are written there before the checkpoint passes them.
     /// [`Discard`](crate::Discard) keeps nothing.
     pub fn on_failure(mut self, destination: impl Destination) -> Self {

@@ -435,3 +435,77 @@ async fn in_lanes_a_poison_record_is_given_up_and_the_others_go_on() {
     assert_eq!(scene.notes.of(&shard).len(), 199);
     assert_eq!(scene.table.checkpoint(&shard).await.as_deref(), Some("200"));
 }
+
+/// What was put, record by record, with the reason.
+fn letters_in_order(letters: &Letters) -> Vec<(String, GivenUp)> {
+    let told = letters.texts().into_iter();
+    told.flat_map(|(texts, _, reason)| texts.into_iter().map(move |text| (text, reason))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_key_waits_at_the_destination_in_order_and_the_other_keys_go_on() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    let letters = Letters::default();
+    for n in 0..30 {
+        scene.stream.put(&shard, &format!("key-{}", n % 3), n.to_string().into_bytes()).unwrap();
+    }
+    let broker = |poison| {
+        let subscription = subscription(&letters)
+            .bisect_batch_on_error(true)
+            .maximum_retry_attempts(1)
+            .park_failing_keys(true);
+        scene.broker().subscribe(subscription, failing_on(&scene.notes, poison))
+    };
+    broker(&["13"]).run(scene.once()).await.unwrap();
+    let mut expected = vec![("13".to_owned(), GivenUp::RetryAttemptsExhausted)];
+    expected.extend((16..30).step_by(3).map(|n| (n.to_string(), GivenUp::KeyParked)));
+    assert_eq!(letters_in_order(&letters), expected);
+    let handled: Vec<_> =
+        (0..30).filter(|n| n % 3 != 1 || *n < 13).map(|n| n.to_string()).collect();
+    assert_eq!(scene.notes.take(), handled);
+    assert_eq!(scene.table.checkpoint(&shard).await.as_deref(), Some("30"));
+
+    // Another run goes on so, and so does a child of the shard, until an operator releases the key.
+    let [child, _] = scene.stream.split(&shard);
+    scene.stream.put(&child, "key-1", "31").unwrap();
+    scene.stream.put(&child, "key-2", "32").unwrap();
+    broker(&[]).run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.take(), ["32"]);
+    assert_eq!(letters_in_order(&letters).last().unwrap(), &("31".to_owned(), GivenUp::KeyParked));
+    let row = scene.table.row(&child).await;
+    assert_eq!(row.parked, Some(["key-1".to_owned()].into()));
+    let counter = leasehold::lease::Edit::Set(row.counter.unwrap() + 1);
+    let parked = leasehold::lease::Edit::Remove;
+    let change = leasehold::lease::Change { counter, parked, ..Default::default() };
+    scene.table.edit(&child, change).await;
+    scene.stream.put(&child, "key-1", "33").unwrap();
+    broker(&[]).run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.take(), ["33"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_released_under_its_owner_is_handled_again() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    let letters = Letters::default();
+    scene.stream.put(&shard, "key", "13").unwrap();
+    let subscription = subscription(&letters).maximum_retry_attempts(0).park_failing_keys(true);
+    let broker = scene.broker().subscribe(subscription, failing_on(&scene.notes, &["13"]));
+    let running = tokio::spawn(async move { broker.run(Run::lasting(secs(60))).await });
+    sleep(secs(5)).await;
+    scene.stream.put(&shard, "key", "14").unwrap();
+    sleep(secs(5)).await;
+    assert_eq!(letters_in_order(&letters).len(), 2);
+    let row = scene.table.row(&shard).await;
+    let counter = leasehold::lease::Edit::Set(row.counter.unwrap() + 1);
+    let parked = leasehold::lease::Edit::Remove;
+    let change = leasehold::lease::Change { counter, parked, ..Default::default() };
+    scene.table.meddle(&shard, change).await;
+    sleep(secs(5)).await;
+    scene.stream.put(&shard, "key", "15").unwrap();
+    sleep(secs(5)).await;
+    assert_eq!(scene.notes.take(), ["15"]);
+    running.await.unwrap().unwrap();
+    assert_eq!(scene.table.row(&shard).await.parked, None);
+}

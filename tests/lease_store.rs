@@ -266,6 +266,7 @@ async fn the_attributes_are_written_as_documented() {
             resume: None,
             attempts: Some(Attempts { tries: 2, size: None }),
         }),
+        parked: Some(["customer-7".to_owned()].into()),
     };
     store.checkpoint(&mut taken.lease, &standing).await.unwrap();
     let mut row = dynamo.row(TABLE, "orders:1").await.unwrap();
@@ -281,6 +282,7 @@ async fn the_attributes_are_written_as_documented() {
         ("checkpoint_at", n(1_699_999_999_000)),
         ("since", n(1_600_000_000_000)),
         ("partial", map(&[("checkpoint", s("12")), ("sequence", s("13")), ("done", n(4))])),
+        ("parked", AttributeValue::Ss(vec!["customer-7".to_owned()])),
         ("attempts", map(&[("checkpoint", s("12")), ("tries", n(2))])),
         ("releases_at", AttributeValue::M(plan)),
     ]);

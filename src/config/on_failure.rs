@@ -53,6 +53,9 @@ pub struct FailureConfig {
     /// `LEASEHOLD_BISECT_BATCH_ON_FUNCTION_ERROR`: whether a batch that failed is halved, to find the
     /// record that is at fault; `false` by default.
     pub bisect: bool,
+    /// `LEASEHOLD_PARK_FAILING_KEYS`: whether later records of a partition key of which one was given up
+    /// are given up too, unhandled, until the key is released; `false` by default.
+    pub parks: bool,
     /// `LEASEHOLD_PARALLELIZATION_FACTOR`: how many batches of a shard are handled at once, 1 to 10,
     /// records of one partition key in order; 1 by default.
     pub parallelization_factor: NonZeroUsize,
@@ -65,6 +68,7 @@ impl Default for FailureConfig {
             maximum_retry_attempts: None,
             maximum_record_age: None,
             bisect: false,
+            parks: false,
             parallelization_factor: NonZeroUsize::MIN,
         }
     }
@@ -89,6 +93,7 @@ impl FailureConfig {
             on_failure,
             maximum_retry_attempts: attempts,
             maximum_record_age: age,
+            parks: vars.optional("PARK_FAILING_KEYS", boolean).unwrap_or(false),
             bisect: vars.optional("BISECT_BATCH_ON_FUNCTION_ERROR", boolean).unwrap_or(false),
             parallelization_factor: factor.and_then(NonZeroUsize::new).unwrap_or(NonZeroUsize::MIN),
         }

@@ -18,6 +18,9 @@ pub enum GivenUp {
     RecordAgeExceeded,
     /// It is one record that is too large for any request to the function that handles it. Ours.
     RecordTooLarge,
+    /// Records of its partition key were given up before, and the key is parked: it was not tried.
+    /// Ours.
+    KeyParked,
     /// It is one record, a KPL aggregate with a right digest and broken content. Ours.
     BrokenAggregate,
 }
@@ -29,6 +32,7 @@ impl GivenUp {
             Self::RetryAttemptsExhausted => "RetryAttemptsExhausted",
             Self::RecordAgeExceeded => "RecordAgeExceeded",
             Self::RecordTooLarge => "RecordTooLarge",
+            Self::KeyParked => "KeyParked",
             Self::BrokenAggregate => "BrokenAggregate",
         }
     }

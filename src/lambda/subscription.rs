@@ -23,7 +23,8 @@ pub(super) fn subscription(
         .read_share(config.read_share.into())
         .deaggregate(config.deaggregate)
         .parallelization_factor(failure.parallelization_factor)
-        .bisect_batch_on_error(failure.bisect);
+        .bisect_batch_on_error(failure.bisect)
+        .park_failing_keys(failure.parks);
     if let Some(namespace) = &config.namespace {
         subscription = subscription.namespace(namespace);
     }

@@ -311,6 +311,15 @@ fn moved(lease: &Lease, standing: &Standing) -> Result<Edit<Checkpoint>, StoreEr
 
 /// What the owner tells beyond its checkpoint, bound to the checkpoint that the row then has.
 fn progressed(lease: &Lease, standing: &Standing, change: Change) -> Change {
+    let keys = standing.parked.clone();
+    let change = Change {
+        parked: keys.map_or(Edit::Leave, |keys| {
+            // A set in DynamoDB is never empty.
+            let keys = Some(keys).filter(|keys| !keys.is_empty());
+            Edit::between(lease.row.parked.as_ref(), keys)
+        }),
+        ..change
+    };
     let Some(progress) = standing.progress.clone() else { return change };
     let checkpoint = standing.checkpoint.as_ref().or(lease.row.checkpoint.as_ref());
     fn bound<T>(checkpoint: Option<&Checkpoint>, value: Option<T>) -> Option<Behind<T>> {

@@ -1,5 +1,6 @@
 //! A row of the lease table, and a conditional write to it, as plain data.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -158,6 +159,9 @@ pub struct Row {
     pub resume: Option<Behind<Resume>>,
     /// `attempts`: failed tries of what follows the checkpoint.
     pub attempts: Option<Behind<Attempts>>,
+    /// `parked`: partition keys whose records go to the on-failure destination unhandled, until
+    /// somebody removes them here.
+    pub parked: Option<BTreeSet<String>>,
     /// `releases_at`: what the owner says about giving the shard back.
     pub release: Option<ReleasePlan>,
     /// `claimed_by` and `claimed_until`.
@@ -229,6 +233,8 @@ pub struct Standing {
     pub since: Option<Timestamp>,
     /// How far it has got beyond the checkpoint; `None` leaves what the row tells as it is.
     pub progress: Option<Progress>,
+    /// The partition keys that are parked; `None` leaves the row's as they are.
+    pub parked: Option<BTreeSet<String>>,
 }
 
 /// A stream's own row: which stream the rows speak of, and since when.
@@ -364,6 +370,8 @@ pub struct Change {
     pub resume: Edit<Behind<Resume>>,
     /// `attempts`
     pub attempts: Edit<Behind<Attempts>>,
+    /// `parked`
+    pub parked: Edit<BTreeSet<String>>,
     /// `releases_at`
     pub release: Edit<ReleasePlan>,
     /// `claimed_by` and `claimed_until`
@@ -382,6 +390,7 @@ impl Change {
         self.partial.apply(&mut row.partial);
         self.resume.apply(&mut row.resume);
         self.attempts.apply(&mut row.attempts);
+        self.parked.apply(&mut row.parked);
         self.release.apply(&mut row.release);
         self.claim.apply(&mut row.claim);
     }
@@ -398,6 +407,7 @@ impl Change {
             && self.partial.shown_by(&row.partial)
             && self.resume.shown_by(&row.resume)
             && self.attempts.shown_by(&row.attempts)
+            && self.parked.shown_by(&row.parked)
             && self.release.shown_by(&row.release)
     }
 }

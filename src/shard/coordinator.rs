@@ -436,6 +436,7 @@ impl Coordinator {
         self.context.counters.taken.add(1);
         let view = self.knowledge.view(&shard);
         (view.ours, view.had) = (Ours::Held, true);
+        let parked = self.knowledge.parked(&shard, &taken.row);
         let control = Control::new(&self.context.phases.stop);
         self.controls.insert(shard.clone(), control.clone());
         if let Some(beginning) = &beginning {
@@ -451,6 +452,7 @@ impl Coordinator {
             stream_arn: self.opened.arn.clone(),
             retention: self.opened.retention,
             hash_range: self.knowledge.hash_range(&shard),
+            parked,
             taken,
             sent,
             beginning,

@@ -21,6 +21,8 @@ pub(crate) struct FailurePolicy {
     pub(crate) retries: Option<u32>,
     /// `MaximumRecordAgeInSeconds`; `None`: no limit.
     pub(crate) age: Option<Duration>,
+    /// Whether the partition key of a record that is given up is parked.
+    pub(crate) parks: bool,
     /// `BisectBatchOnFunctionError`
     pub(crate) bisect: bool,
     /// Where that goes which is given up; `None`: nothing is.
@@ -33,6 +35,7 @@ impl fmt::Debug for FailurePolicy {
             .field("retries", &self.retries)
             .field("age", &self.age)
             .field("bisect", &self.bisect)
+            .field("parks", &self.parks)
             .field("gives_up", &self.destination.is_some())
             .finish()
     }
@@ -117,7 +120,8 @@ mod tests {
 
     fn policy(retries: u32, bisect: bool) -> FailurePolicy {
         let destination: Arc<dyn Destination> = Arc::new(Discard);
-        FailurePolicy { retries: Some(retries), bisect, age: None, destination: Some(destination) }
+        let destination = Some(destination);
+        FailurePolicy { retries: Some(retries), bisect, destination, ..FailurePolicy::default() }
     }
 
     const NONE: Attempts = Attempts { tries: 0, size: None };

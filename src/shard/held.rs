@@ -1,6 +1,7 @@
 //! A lease in hand, as its reader, its handler and its keeper see it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -110,6 +111,21 @@ impl Held {
     /// Keeps the memory and the place of a page until all items below `end` are done.
     pub(super) fn keep(&self, end: u64, page: PageHold) {
         self.state().watermark.keep(end, page);
+    }
+
+    /// The partition keys that are parked.
+    pub(super) fn parked(&self) -> Arc<BTreeSet<String>> {
+        self.state().watermark.parked()
+    }
+
+    /// Parks keys, if that leaves no more than `most`.
+    pub(super) fn park(&self, keys: BTreeSet<String>, most: usize) -> bool {
+        self.state().watermark.park(keys, most)
+    }
+
+    /// The row shows these keys, in the reply to a write of `written`.
+    pub(super) fn row_parks(&self, written: &BTreeSet<String>, row: &BTreeSet<String>) {
+        self.state().watermark.row_parks(written, row);
     }
 
     /// The failed tries of what begins with the item of this number.

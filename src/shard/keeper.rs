@@ -4,6 +4,7 @@
 //! serialised; one that is given up (because the lease is to be handed back, or took too long) may
 //! still land, which the counter in every condition makes harmless.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,9 @@ const FENCE_LOOK: Duration = Duration::from_millis(500);
 
 /// A claim that ends sooner than this is not worth an answer.
 const ABOUT_TO_END: Duration = Duration::from_millis(200);
+
+/// The keys that are parked in a row without that attribute.
+static NONE: BTreeSet<String> = BTreeSet::new();
 
 /// How a lease ended.
 #[derive(Debug)]
@@ -151,6 +155,9 @@ impl Keeper {
                 Ok(Ok(Hold::Kept(row))) => {
                     self.held.renewed(sent);
                     self.held.wrote(asked);
+                    if let Some(written) = &standing.parked {
+                        self.held.row_parks(written, row.parked.as_ref().unwrap_or(&NONE));
+                    }
                     self.counters.lags.saw(&self.shard, Some(&row), self.store.now());
                     self.look_for_a_claim(&row);
                     return Renewal::Applied;

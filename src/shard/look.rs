@@ -148,6 +148,15 @@ impl Knowledge {
         self.lineage.inherited(shard, &self.views)
     }
 
+    /// The partition keys that are parked: a shard that is begun takes those of its parents over, since
+    /// its keys were theirs.
+    pub(super) fn parked(&self, shard: &str, row: &Row) -> BTreeSet<String> {
+        let parents = self.lineage.listing(shard).into_iter().flat_map(Shard::parents);
+        let is_begun = row.checkpoint.is_some() || row.parked.is_some();
+        let of_parents = parents.filter(|_| !is_begun).filter_map(|parent| self.views.row(parent));
+        of_parents.chain([row]).flat_map(|row| row.parked.iter().flatten().cloned()).collect()
+    }
+
     /// Which records the shard takes, if the listing told.
     pub(super) fn hash_range(&self, shard: &str) -> Option<HashRange> {
         self.lineage.listing(shard)?.hash_range.clone()

@@ -23,6 +23,9 @@ use crate::record::Record;
 /// The first and the longest wait before a failed batch is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(15));
 
+/// The most keys that are parked in a shard: a row has room for 400 KB.
+const MOST_PARKED: usize = 100;
+
 /// Why a processor ended. In rising order: of several lanes of a shard the worst counts.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ProcessEnd {
@@ -106,6 +109,11 @@ impl Processor {
             }
             let mut before = self.held.attempts(index);
             work.cut(before.size);
+            let parked = self.lead_by_parked(&mut work);
+            if parked > 0 {
+                self.give_up(&mut work, GivenUp::KeyParked, Attempts::default(), None).await?;
+                continue;
+            }
             if let Some(reason) = self.to_give_up(&mut work, before) {
                 self.give_up(&mut work, reason, before, problem.take()).await?;
                 continue;
@@ -176,6 +184,25 @@ impl Processor {
         &self.context.read.failure
     }
 
+    /// Cuts the batch to the records at its beginning whose key is parked, and says how many these are;
+    /// or to those before the first of such.
+    fn lead_by_parked(&self, work: &mut Work) -> usize {
+        let keys = self.held.parked();
+        if keys.is_empty() {
+            return 0;
+        }
+        let is_parked =
+            |record: &Record| record.partition_key.as_ref().is_some_and(|key| keys.contains(key));
+        let records = work.records();
+        let count = records.iter().take_while(|record| is_parked(record)).count();
+        let end = match count {
+            0 => records.iter().position(is_parked).unwrap_or(records.len()),
+            count => count,
+        };
+        work.cut(u32::try_from(end).ok());
+        count
+    }
+
     /// What is to be given up before it is handled (again): cuts the batch to it, and says why.
     fn to_give_up(&self, work: &mut Work, attempts: Attempts) -> Option<GivenUp> {
         let old = self.policy().too_old(work.records(), self.context.store.now());
@@ -221,6 +248,9 @@ impl Processor {
     ) -> Result<(), ProcessEnd> {
         let records: Arc<[Record]> = work.records().into();
         let Some(destination) = self.policy().destination.clone() else { return Ok(()) };
+        if self.policy().parks && reason != GivenUp::KeyParked {
+            self.park(&records).await?;
+        }
         let failed = FailedBatch {
             stream: self.context.stream.clone(),
             stream_arn: self.stream_arn.clone(),
@@ -259,6 +289,23 @@ impl Processor {
         self.held.done(marked(work.marks(), &failed.records));
         self.context.counters.given_up.add(count as u64);
         work.done(count);
+        Ok(())
+    }
+
+    /// Parks the keys of what is given up, so that what comes later of them waits for it.
+    async fn park(&self, records: &[Record]) -> Result<(), ProcessEnd> {
+        let keys = || records.iter().filter_map(|record| record.partition_key.clone()).collect();
+        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+        while !self.held.park(keys(), MOST_PARKED) {
+            let told = format!(
+                "{} of {} can be given up only if their keys are parked, and {MOST_PARKED} keys are \
+                 parked already: release some (the attribute `parked` of the shard's row)",
+                place(records),
+                self.shard
+            );
+            tracing::error!(stream = %self.context.stream, shard = %self.shard, problem = told);
+            self.wait(backoff.next(), &told).await?;
+        }
         Ok(())
     }
 

@@ -3,7 +3,8 @@
 //! Whatever is handed on to be handled is an [`Item`] with a number of its own, in the order of the
 //! shard. Items may be done in any order; the mark rises over those that are done without a gap.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use super::budget::Reservation;
 use super::lanes::Place;
@@ -59,6 +60,7 @@ pub(super) struct Watermark {
     checkpoint: Option<Checkpoint>,
     checkpoint_at: Option<Timestamp>,
     since: Option<Timestamp>,
+    parked: Arc<BTreeSet<String>>,
     partial: Option<Partial>,
     /// Where to go on, if everything below `next` is all that was read.
     resume: Option<Resume>,
@@ -96,10 +98,16 @@ impl Done {
 
 impl Watermark {
     /// The mark of a shard that was opened at `since`, if at a time, and of which `told` is known.
-    pub(super) fn opened(since: Option<Timestamp>, told: Progress) -> Self {
+    /// Records of keys that are `parked` are not handled.
+    pub(super) fn opened(
+        since: Option<Timestamp>,
+        told: Progress,
+        parked: BTreeSet<String>,
+    ) -> Self {
+        let parked = Arc::new(parked);
         let attempts = told.attempts.map(|attempts| (0, attempts)).into_iter().collect();
         let Progress { partial, resume, .. } = told;
-        Self { since, partial, resume, attempts, ..Self::default() }
+        Self { since, parked, partial, resume, attempts, ..Self::default() }
     }
 
     /// These items are done.
@@ -189,6 +197,32 @@ impl Watermark {
         }
     }
 
+    /// The partition keys that are parked.
+    pub(super) fn parked(&self) -> Arc<BTreeSet<String>> {
+        self.parked.clone()
+    }
+
+    /// Parks keys, if that leaves no more than `most`.
+    pub(super) fn park(&mut self, keys: BTreeSet<String>, most: usize) -> bool {
+        let mut parked = (*self.parked).clone();
+        parked.extend(keys);
+        let fits = parked.len() <= most;
+        if fits {
+            self.parked = Arc::new(parked);
+        }
+        fits
+    }
+
+    /// The row shows these keys, in the reply to a write of `written`: what is lacking was released by
+    /// somebody.
+    pub(super) fn row_parks(&mut self, written: &BTreeSet<String>, row: &BTreeSet<String>) {
+        let is_released = |key: &String| written.contains(key) && !row.contains(key);
+        if self.parked.iter().any(is_released) {
+            let kept = self.parked.iter().filter(|key| !is_released(key)).cloned().collect();
+            self.parked = Arc::new(kept);
+        }
+    }
+
     /// The failed tries of what begins with this item.
     pub(super) fn attempts(&self, index: u64) -> Attempts {
         self.attempts.get(&index).copied().unwrap_or_default()
@@ -221,6 +255,7 @@ impl Watermark {
             checkpoint: self.checkpoint.clone(),
             checkpoint_at: self.checkpoint_at,
             since: self.since,
+            parked: Some((*self.parked).clone()),
             progress: Some(Progress {
                 partial: self.partial.clone(),
                 resume: self.resume.clone(),

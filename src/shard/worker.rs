@@ -1,5 +1,6 @@
 //! The worker of one shard: everything between its take and its release.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +96,8 @@ pub(super) struct Worker {
     pub(super) stream_arn: Arc<str>,
     /// How long the stream keeps records.
     pub(super) retention: Option<Duration>,
+    /// The partition keys that are parked, by its row or its parents'.
+    pub(super) parked: BTreeSet<String>,
     /// Which records the shard takes, if the listing told.
     pub(super) hash_range: Option<HashRange>,
     pub(super) taken: Taken,
@@ -115,7 +118,7 @@ impl Worker {
             context.clock.clone(),
             self.sent,
             &context.phases.cancel,
-            Watermark::opened(since, self.taken.row.progress()),
+            Watermark::opened(since, self.taken.row.progress(), self.parked),
         ));
         let (order, orders) = oneshot::channel();
         let keeper = Keeper {

@@ -50,6 +50,7 @@ fn full(time: Timestamp) -> Result<Change, Broken> {
             read_until: Some(time),
         })),
         attempts: Edit::Set(behind(Attempts { tries: 7, size: Some(1) })),
+        parked: Edit::Set(["customer-7".to_owned(), "\u{1F980}".to_owned()].into()),
         release: Edit::Set(ReleasePlan { owner: me.clone(), at: Some(time) }),
         claim: Edit::Set(Claim { by: owner("other"), until: time }),
     })
@@ -86,6 +87,7 @@ async fn every_attribute_can_be_removed(bench: &Bench) -> Outcome {
         partial: Edit::Remove,
         resume: Edit::Remove,
         attempts: Edit::Remove,
+        parked: Edit::Remove,
         release: Edit::Remove,
         claim: Edit::Remove,
     };

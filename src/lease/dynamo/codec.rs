@@ -6,7 +6,7 @@
 
 pub(super) mod progress;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::str::FromStr;
 
@@ -26,6 +26,7 @@ pub(super) const SINCE: &str = "since";
 pub(super) const PARTIAL: &str = "partial";
 pub(super) const RESUME: &str = "resume";
 pub(super) const ATTEMPTS: &str = "attempts";
+pub(super) const PARKED: &str = "parked";
 pub(super) const RELEASES_AT: &str = "releases_at";
 pub(super) const CLAIMED_BY: &str = "claimed_by";
 pub(super) const CLAIMED_UNTIL: &str = "claimed_until";
@@ -93,6 +94,8 @@ pub(super) fn row(item: &Item) -> Result<Decoded, Odd> {
         partial: advice(progress::partial(item), &mut ignored),
         resume: advice(progress::resume(item), &mut ignored),
         attempts: advice(progress::attempts(item), &mut ignored),
+        // Not advice: to handle what is parked would break the order of its key.
+        parked: parked(item)?,
         release: advice(release_plan(item), &mut ignored),
         claim: advice(claim(item), &mut ignored),
     };
@@ -122,6 +125,10 @@ pub(super) fn millis(time: Timestamp) -> AttributeValue {
 
 pub(super) fn count(count: u64) -> AttributeValue {
     AttributeValue::N(count.to_string())
+}
+
+pub(super) fn strings(strings: &BTreeSet<String>) -> AttributeValue {
+    AttributeValue::Ss(strings.iter().cloned().collect())
 }
 
 pub(super) fn plan(plan: &ReleasePlan) -> AttributeValue {
@@ -162,6 +169,14 @@ fn checkpoint(item: &Item) -> Result<Option<Checkpoint>, Odd> {
         text.parse().map_err(odd)
     };
     text(item, CHECKPOINT)?.map(parse).transpose()
+}
+
+fn parked(item: &Item) -> Result<Option<BTreeSet<String>>, Odd> {
+    match item.get(PARKED) {
+        None => Ok(None),
+        Some(AttributeValue::Ss(keys)) => Ok(Some(keys.iter().cloned().collect())),
+        Some(other) => Err(Odd::expected(PARKED, "a set of strings", other)),
+    }
 }
 
 fn release_plan(item: &Item) -> Result<Option<ReleasePlan>, Odd> {

@@ -105,6 +105,7 @@ impl Expression {
         self.edit(codec::PARTIAL, &change.partial, codec::progress::of_partial);
         self.edit(codec::RESUME, &change.resume, codec::progress::of_resume);
         self.edit(codec::ATTEMPTS, &change.attempts, codec::progress::of_attempts);
+        self.edit(codec::PARKED, &change.parked, codec::strings);
         self.edit(codec::RELEASES_AT, &change.release, codec::plan);
         self.edit(codec::CLAIMED_BY, &change.claim, |claim| codec::string(claim.by.as_str()));
         self.edit(codec::CLAIMED_UNTIL, &change.claim, |claim| codec::millis(claim.until));
