@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use super::budget::Reservation;
 use super::lanes::Place;
-use crate::lease::{Attempts, Checkpoint, IssuedIterator, Partial, Progress, Resume, Standing};
+use crate::lease::{
+    Attempts, Checkpoint, Edit, IssuedIterator, Partial, Progress, Resume, Standing,
+};
 use crate::record::{Record, SequenceNumber};
 use crate::time::Timestamp;
 
@@ -59,7 +61,7 @@ pub(super) struct Reached {
 pub(super) struct Watermark {
     checkpoint: Option<Checkpoint>,
     checkpoint_at: Option<Timestamp>,
-    since: Option<Timestamp>,
+    since: Edit<Timestamp>,
     parked: Arc<BTreeSet<String>>,
     partial: Option<Partial>,
     /// Where to go on, if everything below `next` is all that was read.
@@ -97,13 +99,9 @@ impl Done {
 }
 
 impl Watermark {
-    /// The mark of a shard that was opened at `since`, if at a time, and of which `told` is known.
-    /// Records of keys that are `parked` are not handled.
-    pub(super) fn opened(
-        since: Option<Timestamp>,
-        told: Progress,
-        parked: BTreeSet<String>,
-    ) -> Self {
+    /// The mark of a shard of whose opening this is to be said, and of which `told` is known. Records
+    /// of keys that are `parked` are not handled.
+    pub(super) fn opened(since: Edit<Timestamp>, told: Progress, parked: BTreeSet<String>) -> Self {
         let parked = Arc::new(parked);
         let attempts = told.attempts.map(|attempts| (0, attempts)).into_iter().collect();
         let Progress { partial, resume, .. } = told;
@@ -254,7 +252,7 @@ impl Watermark {
         Standing {
             checkpoint: self.checkpoint.clone(),
             checkpoint_at: self.checkpoint_at,
-            since: self.since,
+            since: self.since.clone(),
             parked: Some((*self.parked).clone()),
             progress: Some(Progress {
                 partial: self.partial.clone(),
