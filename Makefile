@@ -68,6 +68,10 @@ template: tools ## Validate template.yaml (no AWS account, no network)
 bench: ## Measure, and print the table of budgets
 	$(CARGO) bench --locked --all-features --bench read $(BENCH)
 
+.PHONY: memory
+memory: ## Measure the peak memory with 16 shards, pages of 10 MiB and 128 MB (MEMORY="-- lambda": those scenes)
+	MALLOC_MMAP_THRESHOLD_=131072 $(CARGO) bench --locked --all-features --bench memory $(MEMORY)
+
 .PHONY: measure
 measure: ## Measure take-over, fairness and 1,000 shards on real processes (some 10 minutes), and print what they must be
 	$(CARGO) bench --locked --all-features --bench takeover $(MEASURE)

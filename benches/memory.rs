@@ -3,6 +3,7 @@
 //!
 //! Each scene is one invocation of a process of its own, from the horizon to the tips; what is printed
 //! is the peak of its resident memory (`VmHWM`), how long the run took, and that nothing is missing.
+//! `MALLOC_…` variables are passed on: `template.yaml` sets `MALLOC_MMAP_THRESHOLD_=131072`.
 //! `cargo bench --all-features --bench memory [-- PART_OF_A_SCENE'S_NAME]`. `SHARD_PROCESSOR` names
 //! another binary than the one that was built along.
 
@@ -122,9 +123,7 @@ async fn play(scene: &Scene, binary: &str) -> (u64, f64, f64) {
         .env("LEASEHOLD_START_AT", "trim_horizon")
         .env("LEASEHOLD_MEMORY_MB", MEMORY_MB)
         .env("AWS_ENDPOINT_URL_LAMBDA", target.url())
-        .envs(std::env::vars().filter(|(name, _)| {
-            name.starts_with("MALLOC_") || name == "RUST_LOG" || name.starts_with("MIMALLOC_")
-        }))
+        .envs(std::env::vars().filter(|(name, _)| name.starts_with("MALLOC_")))
         .spawn()
         .await;
     let event = json!({ "stop_when_caught_up": true });
@@ -138,11 +137,6 @@ async fn play(scene: &Scene, binary: &str) -> (u64, f64, f64) {
         SHARDS * a_page * scene.pages * scene.size
     );
     let peak = function.peak_rss().expect("it is alive") as f64 / f64::from(1 << 20);
-    if std::env::var_os("VERBOSE").is_some() {
-        let smaps = std::fs::read_to_string(format!("/proc/{}/status", function.pid()));
-        println!("{}", smaps.unwrap_or_default());
-        println!("{:?}", world.kinesis_proxy.counts());
-    }
     let seconds = summary["duration_ms"].as_u64().unwrap_or_default() as f64 / 1000.0;
     (records, seconds, peak)
 }

@@ -37,18 +37,20 @@ pub(crate) enum Meaning {
     Unknown,
 }
 
-/// Error codes of Kinesis, DynamoDB, SQS, SNS, S3 and what stands in front of all services, with their
-/// meaning.
-/// Sources: the API references ("Errors" of each action), and "Common Errors" of the services.
+/// Error codes of Kinesis, DynamoDB, SQS, SNS, S3, and what stands in front of all services, with their
+/// meaning. Sources: the API references ("Errors" of each action), "Common Errors" of the services, and
+/// the codes that the SDK itself takes for throttling or for a clock that is off.
 const MEANINGS: &[(&str, Meaning)] = &[
     ("AWS.SimpleQueueService.NonExistentQueue", Meaning::Missing),
     ("AWS.SimpleQueueService.UnsupportedOperation", Meaning::Invalid),
     ("AccessDenied", Meaning::Denied),
     ("AccessDeniedException", Meaning::Denied),
     ("AllAccessDisabled", Meaning::Denied),
+    ("AuthFailure", Meaning::Credentials),
     ("AuthorizationError", Meaning::Denied),
     // A bucket of another region.
     ("AuthorizationHeaderMalformed", Meaning::Missing),
+    ("BandwidthLimitExceeded", Meaning::Throttled),
     ("ConditionalCheckFailedException", Meaning::Condition),
     ("EntityTooLarge", Meaning::Invalid),
     ("ExpiredIteratorException", Meaning::ExpiredIterator),
@@ -64,15 +66,19 @@ const MEANINGS: &[(&str, Meaning)] = &[
     ("InternalFailureException", Meaning::Unavailable),
     ("InternalServerError", Meaning::Unavailable),
     ("InternalServerErrorException", Meaning::Unavailable),
+    ("InternalServiceError", Meaning::Unavailable),
+    ("InternalServiceException", Meaning::Unavailable),
     ("InvalidAccessKeyId", Meaning::Credentials),
     ("InvalidArgumentException", Meaning::Invalid),
     ("InvalidClientTokenId", Meaning::Credentials),
+    ("InvalidEndpointException", Meaning::Setup),
     ("InvalidMessageContents", Meaning::Invalid),
     ("InvalidParameter", Meaning::Invalid),
     ("InvalidParameterValue", Meaning::Invalid),
     ("InvalidSecurity", Meaning::Credentials),
     ("InvalidSignatureException", Meaning::Credentials),
     ("InvalidToken", Meaning::Credentials),
+    ("ItemCollectionSizeLimitExceededException", Meaning::Invalid),
     ("KMS.AccessDeniedException", Meaning::Key),
     ("KMS.DisabledException", Meaning::Key),
     ("KMS.InvalidKeyUsageException", Meaning::Key),
@@ -110,27 +116,33 @@ const MEANINGS: &[(&str, Meaning)] = &[
     ("ParameterValueInvalid", Meaning::Invalid),
     // A bucket of another region.
     ("PermanentRedirect", Meaning::Missing),
+    ("PriorRequestNotComplete", Meaning::Throttled),
     ("ProvisionedThroughputExceededException", Meaning::Throttled),
     ("QueueDoesNotExist", Meaning::Missing),
     ("ReplicatedWriteConflictException", Meaning::Unavailable),
     ("RequestExpired", Meaning::Credentials),
+    ("RequestInTheFuture", Meaning::Credentials),
     ("RequestLimitExceeded", Meaning::Throttled),
     ("RequestThrottled", Meaning::Throttled),
+    ("RequestThrottledException", Meaning::Throttled),
     ("RequestTimeTooSkewed", Meaning::Credentials),
     ("RequestTimeout", Meaning::Unavailable),
     ("RequestTimeoutException", Meaning::Unavailable),
     // A stream that is being created or deleted.
     ("ResourceInUseException", Meaning::Unavailable),
     ("ResourceNotFoundException", Meaning::Missing),
+    ("SerializationException", Meaning::Invalid),
     ("ServiceUnavailable", Meaning::Unavailable),
     ("ServiceUnavailableException", Meaning::Unavailable),
     ("SignatureDoesNotMatch", Meaning::Credentials),
     ("SlowDown", Meaning::Throttled),
     ("Throttled", Meaning::Throttled),
+    ("ThrottledException", Meaning::Throttled),
     ("Throttling", Meaning::Throttled),
     ("ThrottlingException", Meaning::Throttled),
     ("TooManyRequestsException", Meaning::Throttled),
     ("TransactionConflictException", Meaning::Unavailable),
+    ("UnknownOperationException", Meaning::Invalid),
     ("UnrecognizedClientException", Meaning::Credentials),
     ("UnsupportedOperation", Meaning::Invalid),
     ("ValidationException", Meaning::Invalid),
