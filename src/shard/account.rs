@@ -62,7 +62,7 @@ impl Account {
     pub(super) fn ended(&mut self, report: ShardReport) {
         self.caught_up |= report.caught_up;
         self.stuck |= report.stuck;
-        self.lost += u64::from(report.outcome == Outcome::Lost);
+        self.lost += u64::from(report.outcome == Outcome::Lost || report.is_gone);
         let ShardReport { shard, outcome, from, records, checkpoint, behind_ms, error, .. } =
             report;
         let summary = self.summary(&shard, outcome);

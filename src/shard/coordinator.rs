@@ -470,7 +470,7 @@ impl Coordinator {
     fn ended(&mut self, report: ShardReport) {
         let ShardReport { shard, outcome, row, .. } = &report;
         self.context.counters.ended.add(1);
-        self.context.counters.lost.add((*outcome == Outcome::Lost).into());
+        self.context.counters.lost.add((*outcome == Outcome::Lost || report.is_gone).into());
         tracing::info!(
             stream = %self.context.stream, %shard, ?outcome, records = report.records,
             checkpoint = report.checkpoint, error = report.error, "ended"
@@ -484,6 +484,8 @@ impl Coordinator {
         let view = self.knowledge.view(shard);
         let given = matches!(std::mem::take(&mut view.ours), Ours::Giving(_));
         match outcome {
+            // Whoever deleted it meant something by it: this run writes it no more.
+            _ if report.is_gone => view.barred = true,
             // What was mended meanwhile is read again, unless the run is only to catch up.
             Outcome::Failed if !self.context.run.stop_when_caught_up => {
                 view.retry_at = Some(now + FAILED_AGAIN);

@@ -54,6 +54,8 @@ pub(super) enum Fate {
     Released,
     /// It passed to somebody else, or could not be renewed in time.
     Lost,
+    /// Its row was deleted.
+    Gone,
     /// It is left to run out.
     Left,
 }
@@ -248,15 +250,20 @@ impl Keeper {
 
     fn lost(&self, row: Option<Box<Row>>) -> Ending {
         self.held.lose();
-        let by = match &row {
-            None => "its row is gone".to_owned(),
-            Some(row) => match &row.owner {
-                Some(owner) => format!("{owner} holds it now"),
-                None => "somebody released it".to_owned(),
-            },
+        let key = self.lease.key();
+        let Some(row) = row else {
+            let error = format!(
+                "the row {key} was deleted from the lease table while this run held it: the run does \
+                 not write it anew, and the next one begins the shard as if nobody had read it"
+            );
+            return self.ending(Fate::Gone, None, Some(error));
         };
-        let error = format!("the lease {} was lost: {by}", self.lease.key());
-        self.ending(Fate::Lost, row.map(|row| *row), Some(error))
+        let by = match &row.owner {
+            Some(owner) => format!("{owner} holds it now"),
+            None => "somebody released it".to_owned(),
+        };
+        let error = format!("the lease {key} was lost: {by}");
+        self.ending(Fate::Lost, Some(*row), Some(error))
     }
 
     /// The lease could not be renewed in time: this owner stops by itself, before anybody else may

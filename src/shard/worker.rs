@@ -42,6 +42,8 @@ pub(super) struct ShardReport {
     pub(super) caught_up: bool,
     /// A handler call did not come to an end and could not be cancelled: it blocks its thread.
     pub(super) stuck: bool,
+    /// Its row was deleted under this run.
+    pub(super) is_gone: bool,
     /// The row as it was left, where that is known.
     pub(super) row: Option<Row>,
 }
@@ -67,6 +69,7 @@ impl ShardReport {
             error: Some(error),
             caught_up: false,
             stuck: false,
+            is_gone: false,
             row: None,
         }
     }
@@ -319,11 +322,12 @@ fn report(shard: Arc<str>, from: Option<Origin>, done: Done, ending: Ending) -> 
             .to_owned()
     });
     let error = match ending.fate {
-        Fate::Lost => stuck_problem.or(ending.error).or_else(|| done.problem()),
+        Fate::Lost | Fate::Gone => stuck_problem.or(ending.error).or_else(|| done.problem()),
         Fate::Released | Fate::Left => stuck_problem.or_else(|| done.problem()).or(ending.error),
     };
     let outcome = match ending.fate {
         Fate::Lost if !stuck => Outcome::Lost,
+        Fate::Gone => Outcome::Failed,
         _ if done.excused() => Outcome::Released,
         _ if error.is_some() => Outcome::Failed,
         _ if from.is_none() || done.finished() || done.read_until() => Outcome::Finished,
@@ -339,6 +343,7 @@ fn report(shard: Arc<str>, from: Option<Origin>, done: Done, ending: Ending) -> 
         error,
         caught_up: done.caught_up(),
         stuck,
+        is_gone: ending.fate == Fate::Gone,
         row: ending.row,
     }
 }
