@@ -260,7 +260,7 @@ async fn the_attributes_are_written_as_documented() {
     let standing = Standing {
         checkpoint: Some("12".parse().unwrap()),
         checkpoint_at: Some(Timestamp::from_secs(1_699_999_999)),
-        since: Edit::Set(Timestamp::from_secs(1_600_000_000)),
+        since: Some(Timestamp::from_secs(1_600_000_000)),
         progress: Some(Progress {
             partial: Some(Partial { sequence: "13".parse().unwrap(), done: 4 }),
             resume: None,

@@ -262,7 +262,7 @@ async fn write<S: LeaseStore + ?Sized>(
                 (_, at) => at.map_or(Edit::Remove, Edit::Set),
             },
             checkpoint,
-            since: standing.since.clone(),
+            since: standing.since.into(),
             ..Change::default()
         };
         let stored = progressed(lease, standing, stored);

@@ -229,8 +229,8 @@ pub struct Standing {
     pub checkpoint: Option<Checkpoint>,
     /// When the record at the checkpoint arrived, if known.
     pub checkpoint_at: Option<Timestamp>,
-    /// When the shard was opened, if this owner opened it.
-    pub since: Edit<Timestamp>,
+    /// When the shard was opened, if this owner opened it at a time; `None` leaves the row's as it is.
+    pub since: Option<Timestamp>,
     /// How far it has got beyond the checkpoint; `None` leaves what the row tells as it is.
     pub progress: Option<Progress>,
     /// The partition keys that are parked; `None` leaves the row's as they are.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::lineage::Inherited;
-use crate::lease::{Checkpoint, Edit, Resume, Row};
+use crate::lease::{Checkpoint, Resume, Row};
 use crate::position::Position;
 use crate::record::SequenceNumber;
 use crate::stream::Start;
@@ -70,15 +70,6 @@ impl Beginning {
             not_before: None,
             since: None,
             past_retention: None,
-        }
-    }
-
-    /// What the row is to say of the time at which the shard was opened. An earlier owner may have opened
-    /// it otherwise, and have done nothing; behind a checkpoint, that is how it was opened.
-    pub(super) fn since(&self, row: &Row) -> Edit<Timestamp> {
-        match self.since {
-            None if row.checkpoint.is_some() => Edit::Leave,
-            since => Edit::between(row.since.as_ref(), since),
         }
     }
 

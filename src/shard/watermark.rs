@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use super::budget::Reservation;
 use super::lanes::Place;
-use crate::lease::{
-    Attempts, Checkpoint, Edit, IssuedIterator, Partial, Progress, Resume, Standing,
-};
+use crate::lease::{Attempts, Checkpoint, IssuedIterator, Partial, Progress, Resume, Standing};
 use crate::record::{Record, SequenceNumber};
 use crate::time::Timestamp;
 
@@ -61,7 +59,7 @@ pub(super) struct Reached {
 pub(super) struct Watermark {
     checkpoint: Option<Checkpoint>,
     checkpoint_at: Option<Timestamp>,
-    since: Edit<Timestamp>,
+    since: Option<Timestamp>,
     parked: Arc<BTreeSet<String>>,
     partial: Option<Partial>,
     /// Where to go on, if everything below `next` is all that was read.
@@ -99,9 +97,13 @@ impl Done {
 }
 
 impl Watermark {
-    /// The mark of a shard of whose opening this is to be said, and of which `told` is known. Records
-    /// of keys that are `parked` are not handled.
-    pub(super) fn opened(since: Edit<Timestamp>, told: Progress, parked: BTreeSet<String>) -> Self {
+    /// The mark of a shard that was opened at `since`, if at a time, and of which `told` is known.
+    /// Records of keys that are `parked` are not handled.
+    pub(super) fn opened(
+        since: Option<Timestamp>,
+        told: Progress,
+        parked: BTreeSet<String>,
+    ) -> Self {
         let parked = Arc::new(parked);
         let attempts = told.attempts.map(|attempts| (0, attempts)).into_iter().collect();
         let Progress { partial, resume, .. } = told;
@@ -252,7 +254,7 @@ impl Watermark {
         Standing {
             checkpoint: self.checkpoint.clone(),
             checkpoint_at: self.checkpoint_at,
-            since: self.since.clone(),
+            since: self.since,
             parked: Some((*self.parked).clone()),
             progress: Some(Progress {
                 partial: self.partial.clone(),

@@ -20,7 +20,7 @@ use super::processor::{ProcessEnd, Processed, Processor};
 use super::reader::{Read, ReadEnd, Reader};
 use super::start::Beginning;
 use super::watermark::Watermark;
-use crate::lease::{Edit, Row, Taken};
+use crate::lease::{Row, Taken};
 use crate::record::HashRange;
 use crate::summary::{Origin, Outcome};
 use crate::time::Moment;
@@ -116,8 +116,7 @@ impl Worker {
     /// Reads, handles, renews and, in the end, gives the shard back.
     pub(super) async fn work(self) -> ShardReport {
         let context = self.context;
-        let since =
-            self.beginning.as_ref().map_or(Edit::Leave, |begin| begin.since(&self.taken.row));
+        let since = self.beginning.as_ref().and_then(|beginning| beginning.since);
         let held = Arc::new(Held::new(
             context.clock.clone(),
             self.sent,

@@ -70,7 +70,7 @@ fn tries_belong_to_what_follows_the_mark() {
     let items = items(&[0, 0, 0]);
     let told =
         Progress { attempts: Some(Attempts { tries: 2, size: None }), ..Progress::default() };
-    let mut mark = Watermark::opened(Edit::Leave, told, BTreeSet::new());
+    let mut mark = Watermark::opened(None, told, BTreeSet::new());
     assert_eq!(mark.attempts(0).tries, 2, "of an earlier run");
     mark.tried(2, Attempts { tries: 1, size: None });
     assert_eq!(mark.standing().progress.unwrap().attempts.unwrap().tries, 2);
@@ -102,7 +102,7 @@ fn an_iterator_is_stored_only_where_everything_before_it_is_done() {
 #[test]
 fn a_key_stays_parked_until_the_row_no_longer_has_it() {
     let keys = |text: &str| text.chars().map(String::from).collect::<BTreeSet<_>>();
-    let mut mark = Watermark::opened(Edit::Leave, Progress::default(), keys("a"));
+    let mut mark = Watermark::opened(None, Progress::default(), keys("a"));
     assert!(mark.park(keys("b"), 2) && !mark.park(keys("c"), 2));
     let written = mark.standing().parked.unwrap();
     assert_eq!(written, keys("ab"));
