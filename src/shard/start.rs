@@ -24,7 +24,10 @@ impl Beginning {
     }
 
     fn at_horizon(origin: Origin) -> Self {
-        Self { start: Start::TrimHorizon, origin, not_before: None, since: None }
+        // Its row shows from the first renewal on that one of ours has begun it, records or not: its
+        // parents' rows may be deleted then.
+        let since = Some(Timestamp::default());
+        Self { start: Start::TrimHorizon, origin, not_before: None, since }
     }
 }
 
