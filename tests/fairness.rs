@@ -56,12 +56,7 @@ impl Source for Endless {
             data: Default::default(),
             arrived_at: Some(self.clock.wall()),
         };
-        Ok(Page {
-            records: vec![record],
-            next: Some(next),
-            behind_ms: Some(1),
-            has_children: false,
-        })
+        Ok(Page { records: vec![record], next: Some(next), behind_ms: Some(1) })
     }
 }
 

@@ -164,7 +164,7 @@ impl Reader {
         place.called = Instant::now();
         let iterator = place.iterator.as_deref().unwrap_or_default();
         let source = &self.context.source;
-        let Page { mut records, next, behind_ms, has_children: _ } =
+        let Page { mut records, next, behind_ms } =
             source.records(&self.context.stream, iterator, MOST_RECORDS).await?;
         let bytes = records.iter().map(|record| record.data.len()).sum();
         let facts = PageFacts { records: records.len(), bytes, limit: MOST_RECORDS, behind_ms };

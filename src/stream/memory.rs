@@ -214,7 +214,6 @@ impl Source for MemoryStream {
         Ok(Page {
             next: (!ended).then(|| iterator(shard, next, now)),
             behind_ms: Some(u64::try_from(behind.as_millis()).unwrap_or(u64::MAX)),
-            has_children: ended,
             records,
         })
     }

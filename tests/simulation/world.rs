@@ -247,7 +247,6 @@ impl World {
         Page {
             next: (!ended).then(|| format!("{shard}/{next}")),
             behind_ms: Some(u64::from(rest)),
-            has_children: ended,
             records,
         }
     }
