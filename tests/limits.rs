@@ -220,13 +220,13 @@ async fn stuck_shards_of_records_of_10_mib_do_not_keep_small_records_from_being_
         }
     };
     let feed = async {
-        [8, 9].map(|number| put(number, 5_000, 200));
+        [8, 9].into_iter().for_each(|number| put(number, 5_000, 200));
         tokio::time::sleep(secs(5)).await;
         for number in 0..8 {
             put(number, 3, 10 * MIB);
         }
         tokio::time::sleep(secs(5)).await;
-        [8, 9].map(|number| put(number, 5_000, 200));
+        [8, 9].into_iter().for_each(|number| put(number, 5_000, 200));
     };
     let counts = Counts::default();
     let broker = Service::of(&scene).broker(&scene).read_ahead(64 * MIB);

@@ -152,7 +152,6 @@ async fn rows_that_become_odd_or_are_deleted_mid_run_are_lost_and_not_written_ov
         before.push(stored(&world, key).await);
     }
     world.dynamo.delete_row(TABLE, &deleted).await;
-    let at = std::time::Instant::now();
     Producer::new(world.kinesis.client(), STREAM).keys(200).put(1_000).await;
     let error = run.await.unwrap().unwrap_err();
     for ((key, (attribute, _)), before) in keys.iter().zip(&odd).zip(before) {

@@ -181,7 +181,7 @@ impl Reader {
         place.called = Instant::now();
         let iterator = place.iterator.as_deref().unwrap_or_default();
         let source = &self.context.source;
-        let Page { mut records, next, behind_ms, server_time, has_children: _ } =
+        let Page { mut records, next, behind_ms, server_time } =
             source.records(&self.context.stream, iterator, limit).await?;
         let now = server_time.unwrap_or_else(|| self.context.store.now());
         let bytes = records.iter().map(|record| record.data.len()).sum();

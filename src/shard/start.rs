@@ -68,7 +68,9 @@ impl Beginning {
             origin,
             after: None,
             not_before: None,
-            since: None,
+            // Its row shows from the first renewal on that one of ours has begun it, records or not: its
+            // parents' rows may be deleted then.
+            since: Some(Timestamp::default()),
             past_retention: None,
         }
     }
@@ -77,6 +79,7 @@ impl Beginning {
         Self {
             start: Start::AfterSequenceNumber(sequence.clone()),
             after: Some(sequence.clone()),
+            since: None,
             ..Self::at_horizon(Origin::Checkpoint)
         }
     }

@@ -286,7 +286,6 @@ fn shard(listed: types::Shard) -> Shard {
 
 fn page(answer: GetRecordsOutput) -> Result<Page, NotASequenceNumber> {
     Ok(Page {
-        has_children: !answer.child_shards().is_empty(),
         records: answer.records.into_iter().map(record).collect::<Result<_, _>>()?,
         next: answer.next_shard_iterator.filter(|iterator| !iterator.is_empty()),
         behind_ms: answer.millis_behind_latest.and_then(|millis| u64::try_from(millis).ok()),

@@ -299,7 +299,6 @@ impl Source for MemoryStream {
         Ok(Page {
             next: (!ended).then(|| going_on.text()),
             behind_ms: Some(u64::try_from(behind.as_millis()).unwrap_or(u64::MAX)),
-            has_children: ended,
             server_time: Some(to_the_second(now)),
             records,
         })

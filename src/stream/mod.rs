@@ -77,8 +77,6 @@ pub struct Page {
     pub next: Option<String>,
     /// How far behind the tip the page ends, in milliseconds; `None`: unknown.
     pub behind_ms: Option<u64>,
-    /// Whether the page tells of new child shards (the shard was split or merged).
-    pub has_children: bool,
     /// The service's own clock when it answered, to the second; `None` if it did not tell.
     pub server_time: Option<Timestamp>,
 }

@@ -118,6 +118,22 @@ async fn deleted_rows_of_finished_parents_are_no_reason_to_replay() {
     }
 }
 
+/// §6.3: nor if nothing has come into the children yet.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_row_of_a_finished_parent_is_no_reason_to_replay_if_its_children_are_empty() {
+    let scene = Scene::new(1);
+    let root = scene.shard(0);
+    scene.put(&root, ["root"]);
+    let [left, _] = scene.stream.split(&root);
+    let broker = scene.noting(Position::TrimHorizon);
+    broker.run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.take(), ["root"]);
+    scene.table.delete(&root);
+    scene.put(&left, ["left"]);
+    broker.run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.take(), ["left"]);
+}
+
 /// §6.3: a long run forgets shards past retention, and goes on without them.
 #[tokio::test(start_paused = true)]
 async fn a_service_goes_on_when_finished_parents_leave_the_stream() {

@@ -144,3 +144,14 @@ async fn a_host_whose_clock_is_off_opens_the_stream_by_kinesiss() {
         assert_eq!(scene.notes.all(), ["after"]);
     }
 }
+
+/// SPEC §6.1: children inherit how their parent was opened, not how it might have been.
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_is_opened_anew_at_the_horizon_says_so() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    scene.noting(Position::Latest).run(scene.once()).await.unwrap();
+    assert!(scene.table.row(&shard).await.since > Some(Timestamp::default()));
+    scene.noting(Position::TrimHorizon).run(scene.once()).await.unwrap();
+    assert_eq!(scene.table.row(&shard).await.since, Some(Timestamp::default()));
+}

@@ -263,7 +263,6 @@ impl World {
         Page {
             next: (!ended).then(|| format!("{shard}/{next}")),
             behind_ms: Some(u64::from(rest)),
-            has_children: ended,
             server_time: Some(Timestamp::from_secs(self.time().as_millis() / 1000)),
             records,
         }
