@@ -328,8 +328,9 @@ async fn records_that_are_too_old_are_given_up_untried() {
     let subscription = subscription(&letters).maximum_record_age(secs(60));
     let broker = scene.broker().subscribe(subscription, scene.notes.handler());
     broker.run(scene.once()).await.unwrap();
-    let old: Vec<_> = (1..=5).map(|n| n.to_string()).collect();
-    assert_eq!(letters.texts(), [(old, 0, GivenUp::RecordAgeExceeded)]);
+    let old = (1..=5).map(|n| (n.to_string(), GivenUp::RecordAgeExceeded));
+    assert_eq!(letters_in_order(&letters), old.collect::<Vec<_>>());
+    assert!(letters.texts().iter().all(|(_, tries, _)| *tries == 0));
     assert_eq!(scene.notes.of(&shard), ["6", "7", "8", "9"]);
 }
 
@@ -508,4 +509,28 @@ async fn a_key_that_is_released_under_its_owner_is_handled_again() {
     assert_eq!(scene.notes.take(), ["15"]);
     running.await.unwrap().unwrap();
     assert_eq!(scene.table.row(&shard).await.parked, None);
+}
+
+/// The record lies thousands of records behind the last renewal: each death leads nearer to it.
+#[tokio::test(start_paused = true)]
+async fn a_record_that_kills_the_process_is_found_however_far_behind_the_checkpoint_it_is() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    let letters = Letters::default();
+    scene.put(&shard, 1..=3_000);
+    let mut deaths = 0;
+    while letters.put.lock().unwrap().is_empty() {
+        // All of it is handled within a moment, long before any renewal.
+        let handler = |batch: Batch| async move {
+            if texts(&batch).contains(&"2345".to_owned()) {
+                std::future::pending::<()>().await;
+            }
+        };
+        let subscription = subscription(&letters).batch_size(10).bisect_batch_on_error(true);
+        let broker = scene.broker().subscribe(subscription.maximum_retry_attempts(0), handler);
+        killed_after(broker, Duration::from_millis(2_500)).await;
+        deaths += 1;
+        assert!(deaths < 40, "{:?}", scene.table.row(&shard).await);
+    }
+    assert_eq!(letters.texts()[0].0, ["2345"], "it alone");
 }

@@ -64,7 +64,7 @@ async fn an_invocation_reads_checkpoints_and_releases_and_says_what_it_did() {
     assert_eq!(stored, 4);
     let again = function.invoke(Invocation::default().within(seconds(3))).await.unwrap();
     assert_eq!(again["records"], 0, "a deadline 3 s ahead, and nothing read twice");
-    assert_eq!(again["shards"][0]["from"], "checkpoint");
+    assert_eq!(again["shards"][0]["from"], "resume");
 }
 
 #[tokio::test]

@@ -12,6 +12,8 @@
 //! A lease counts from the moment its write was *sent*: each function here reads the time once,
 //! before it writes, and the caller must too.
 
+use std::collections::BTreeSet;
+
 use super::row::can_take;
 use super::{
     Behind, Change, Checkpoint, Claim, Condition, Edit, FENCE_AFTER, LEASE_DURATION, LeaseKey,
@@ -252,6 +254,7 @@ async fn write<S: LeaseStore + ?Sized>(
     standing: &Standing,
     complete: impl Fn(&Lease, Change) -> Change + Send,
 ) -> Result<Hold, StoreError> {
+    let parked = newly_parked(lease, standing);
     for _ in 0..REWRITES {
         let checkpoint = moved(lease, standing)?;
         let stored = Change {
@@ -263,6 +266,7 @@ async fn write<S: LeaseStore + ?Sized>(
             },
             checkpoint,
             since: standing.since.into(),
+            parked: parked_with(&lease.row, &parked),
             ..Change::default()
         };
         let stored = progressed(lease, standing, stored);
@@ -309,17 +313,20 @@ fn moved(lease: &Lease, standing: &Standing) -> Result<Edit<Checkpoint>, StoreEr
     }
 }
 
+/// The keys that the owner parks with this write. It never releases one: what the row has lost since it
+/// was last seen stays released.
+fn newly_parked(lease: &Lease, standing: &Standing) -> BTreeSet<String> {
+    let is_new = |key: &&String| !lease.row.parked.as_ref().is_some_and(|keys| keys.contains(*key));
+    standing.parked.iter().flatten().filter(is_new).cloned().collect()
+}
+
+fn parked_with(row: &Row, more: &BTreeSet<String>) -> Edit<BTreeSet<String>> {
+    let all: BTreeSet<_> = row.parked.iter().flatten().chain(more).cloned().collect();
+    if more.is_empty() { Edit::Leave } else { Edit::Set(all) }
+}
+
 /// What the owner tells beyond its checkpoint, bound to the checkpoint that the row then has.
 fn progressed(lease: &Lease, standing: &Standing, change: Change) -> Change {
-    let keys = standing.parked.clone();
-    let change = Change {
-        parked: keys.map_or(Edit::Leave, |keys| {
-            // A set in DynamoDB is never empty.
-            let keys = Some(keys).filter(|keys| !keys.is_empty());
-            Edit::between(lease.row.parked.as_ref(), keys)
-        }),
-        ..change
-    };
     let Some(progress) = standing.progress.clone() else { return change };
     let checkpoint = standing.checkpoint.as_ref().or(lease.row.checkpoint.as_ref());
     fn bound<T>(checkpoint: Option<&Checkpoint>, value: Option<T>) -> Option<Behind<T>> {

@@ -128,6 +128,11 @@ impl Held {
         self.state().watermark.row_parks(written, row);
     }
 
+    /// Whether everything before the item of this number is done.
+    pub(super) fn is_next(&self, index: u64) -> bool {
+        self.state().watermark.is_next(index)
+    }
+
     /// The failed tries of what begins with the item of this number.
     pub(super) fn attempts(&self, index: u64) -> Attempts {
         self.state().watermark.attempts(index)

@@ -48,6 +48,27 @@ pub(super) struct Processed {
     pub(super) records: u64,
 }
 
+/// The earlier owner of a shard may have died of a record, somewhere behind its last renewal. Batches
+/// are counted, and what is done is stored, before the first, second, third, fifth, ninth … of them is
+/// handled: so a few deaths lead to the batch that causes them, at the cost of a few writes.
+#[derive(Debug, Default)]
+pub(super) struct Foresight {
+    handled: u64,
+    next: u64,
+}
+
+impl Foresight {
+    /// Whether the next batch is to be counted ahead.
+    fn is_due(&mut self) -> bool {
+        let is_due = self.handled == self.next;
+        if is_due {
+            self.next = (2 * self.next).max(1);
+        }
+        self.handled += 1;
+        is_due
+    }
+}
+
 /// The processor of one lane.
 pub(super) struct Processor {
     pub(super) context: Arc<Context>,
@@ -57,8 +78,8 @@ pub(super) struct Processor {
     /// Ends the handling of this shard, behind the batch that is being handled.
     pub(super) stop: CancellationToken,
     pub(super) batcher: Batcher,
-    /// Whether the shard's earlier owner may have died of its first batch.
-    pub(super) is_suspect: bool,
+    /// Which batches are counted before they are handled, if any are.
+    pub(super) foresight: Option<Foresight>,
     pub(super) records: u64,
 }
 
@@ -118,7 +139,7 @@ impl Processor {
                 self.give_up(&mut work, reason, before, problem.take()).await?;
                 continue;
             }
-            if std::mem::take(&mut self.is_suspect) && index == 0 {
+            if self.foresight.as_mut().is_some_and(Foresight::is_due) && self.held.is_next(index) {
                 before = self.count_ahead(&mut work, before).await?;
                 // The process may have been frozen while that was written.
                 if !self.held.may_work() {
@@ -214,8 +235,8 @@ impl Processor {
         self.policy().used_up(attempts).then_some(GivenUp::RetryAttemptsExhausted)
     }
 
-    /// The earlier owner of the shard did not live to give it back: this batch may have killed it, and
-    /// may kill this process too. The try is stored before it is made.
+    /// This batch may have killed the earlier owner, and may kill this process too: the try is stored
+    /// before it is made.
     async fn count_ahead(&self, work: &mut Work, before: Attempts) -> Result<Attempts, ProcessEnd> {
         if self.policy().retries.is_none() {
             return Ok(before);

@@ -223,6 +223,11 @@ impl Watermark {
         }
     }
 
+    /// Whether everything before the item of this number is done.
+    pub(super) fn is_next(&self, index: u64) -> bool {
+        self.next == index
+    }
+
     /// The failed tries of what begins with this item.
     pub(super) fn attempts(&self, index: u64) -> Attempts {
         self.attempts.get(&index).copied().unwrap_or_default()

@@ -16,7 +16,7 @@ use super::held::Held;
 use super::keeper::{ClaimSeen, Ending, Fate, Keeper, Order};
 use super::lanes::Lanes;
 use super::pace::Pace;
-use super::processor::{ProcessEnd, Processed, Processor};
+use super::processor::{Foresight, ProcessEnd, Processed, Processor};
 use super::reader::{Read, ReadEnd, Reader};
 use super::start::Beginning;
 use super::watermark::Watermark;
@@ -155,7 +155,7 @@ impl Worker {
             stream_arn: self.stream_arn.clone(),
             stop: stop.clone(),
             batcher: Batcher::new(lane, &context),
-            is_suspect: self.taken.had_expired,
+            foresight: self.taken.had_expired.then(Foresight::default),
             records: 0,
         };
         // Dropped with the worker, the set takes its tasks with it.
