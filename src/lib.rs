@@ -112,6 +112,7 @@ pub use handler::{Batch, Handled, Handler, HandlerError, each};
 #[cfg(feature = "dynamodb-lease")]
 pub use lease::DynamoLeaseStore;
 pub use lease::{LeaseStore, MemoryLeaseStore};
+pub use metrics::StreamMetrics;
 pub use position::{OnGap, Position};
 #[cfg(any(test, feature = "test-util"))]
 pub use record::Aggregate;

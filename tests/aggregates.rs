@@ -163,7 +163,7 @@ async fn a_broken_aggregate_takes_the_failure_path_alone() {
     let letters = Letters::default();
     let broker = noting(&scene, &seen, subscription().on_failure(letters.clone()), "");
     broker.run(scene.once()).await.unwrap();
-    let put = letters.0.lock().unwrap();
+    let put = letters.0.lock().unwrap().clone();
     assert_eq!((put.len(), put[0].reason), (1, GivenUp::BrokenAggregate));
     assert_eq!(put[0].records[0].data, Aggregate::seal_message(&broken), "as it was");
     assert_eq!(scene.table.checkpoint(&shard).await.as_deref(), Some("3"));
@@ -206,7 +206,7 @@ async fn lanes_take_an_aggregate_apart_by_the_keys_of_its_user_records() {
         .batch_size(3)
         .parallelization_factor(NonZeroUsize::new(4).unwrap());
     scene.broker().subscribe(subscription, handler).run(scene.once()).await.unwrap();
-    let seen = seen.lock().unwrap();
+    let seen = seen.lock().unwrap().clone();
     assert_eq!(seen.len(), 200);
     for n in 0..10 {
         let of_key = seen.iter().filter(|(key, _)| *key == format!("k{n}"));

@@ -108,18 +108,13 @@ async fn a_page_that_follows_another_is_asked_for_by_its_token_alone() {
     let (rule, asked) = listing(two_pages);
     let shards = source(&[rule]).list_shards(&orders()).await.unwrap();
     let hash_range = HashRange::parse("0", "1").ok();
-    let closed = |id: &str| Shard {
-        id: id.into(),
-        closed: true,
-        hash_range: hash_range.clone(),
-        ..Shard::default()
-    };
+    let closed = |id: &str| Shard { id: id.into(), closed: true, hash_range, ..Shard::default() };
     let merged = Shard {
         id: "c".into(),
         parent: Some("a".into()),
         adjacent_parent: Some("b".into()),
         closed: false,
-        hash_range: hash_range.clone(),
+        hash_range,
     };
     assert_eq!(shards, [closed("a"), closed("b"), merged]);
     let expected = [[Some("orders".to_owned()), None, None], [None, None, Some("page 2".into())]];

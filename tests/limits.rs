@@ -27,7 +27,6 @@ fn secs(secs: u64) -> Duration {
 struct Read {
     at: Instant,
     iterator: String,
-    limit: u32,
     /// The bytes of the page; `None`: it was refused.
     bytes: Option<usize>,
 }
@@ -93,7 +92,7 @@ impl Source for Service {
         let number = {
             let mut reads = self.reads.lock().unwrap();
             let (at, iterator) = (Instant::now(), iterator.to_owned());
-            reads.push(Read { at, iterator, limit, bytes: None });
+            reads.push(Read { at, iterator, bytes: None });
             reads.len() - 1
         };
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -173,7 +173,7 @@ fn taken(acquire: Acquire) -> Result<Taken, Broken> {
 
 fn held(acquire: Acquire) -> Result<Option<Row>, Broken> {
     match acquire {
-        Acquire::Held(row) => Ok(row),
+        Acquire::Held(row) => Ok(row.map(|row| *row)),
         Acquire::Taken(taken) => Err(Broken(format!("it was taken; the row was {:?}", taken.row))),
     }
 }

@@ -86,7 +86,7 @@ pub enum Acquire {
     /// It is ours.
     Taken(Box<Taken>),
     /// Somebody else holds it; the row as it is.
-    Held(Option<Row>),
+    Held(Option<Box<Row>>),
 }
 
 /// What came of a write by an owner.
@@ -142,7 +142,7 @@ pub async fn acquire<S: LeaseStore + ?Sized>(
                     seen = found;
                     continue;
                 }
-                return Ok(Acquire::Held(found));
+                return Ok(Acquire::Held(found.map(Box::new)));
             }
         };
         let lease = Lease {

@@ -411,7 +411,7 @@ impl Coordinator {
         let problem = match result {
             Ok(Acquire::Taken(taken)) => return self.start_worker(shard, sent, *taken),
             Ok(Acquire::Held(row)) => {
-                self.knowledge.saw(&shard, at, row, me);
+                self.knowledge.saw(&shard, at, row.map(|row| *row), me);
                 self.knowledge.view(&shard).ours = Ours::No;
                 return;
             }

@@ -159,7 +159,7 @@ impl Knowledge {
 
     /// Which records the shard takes, if the listing told.
     pub(super) fn hash_range(&self, shard: &str) -> Option<HashRange> {
-        self.lineage.listing(shard)?.hash_range.clone()
+        self.lineage.listing(shard)?.hash_range
     }
 
     /// Rows that make no sense, with what is wrong.
