@@ -101,10 +101,11 @@ pub mod rules;
 mod run;
 mod shard;
 pub mod stream;
+mod subscription;
 mod summary;
 pub mod time;
 
-pub use broker::{Broker, Subscription};
+pub use broker::Broker;
 pub use destination::{Destination, Discard};
 pub use error::Error;
 pub use filter::{Filter, FilterError};
@@ -119,4 +120,5 @@ pub use record::Aggregate;
 pub use record::{HashRange, NotAHashRange, NotASequenceNumber, Record, SequenceNumber};
 pub use run::Run;
 pub use stream::StreamName;
+pub use subscription::Subscription;
 pub use summary::{Origin, Outcome, Reason, ShardSummary, Summary};

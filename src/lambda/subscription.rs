@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::broker::Subscription;
 use crate::config::Config;
 use crate::destination::Destination;
 use crate::stream::StreamName;
+use crate::subscription::Subscription;
 
 /// The subscription to `stream`; what is given up goes to `destination`.
 pub(super) fn subscription(

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::Context;
 use super::account::{Account, StreamReport};
 use super::keeper::ClaimSeen;
 use super::listing::Listing;
@@ -19,11 +20,11 @@ use super::opening::{Opened, Trouble, list, open, persist};
 use super::pace::Pace;
 use super::plan::{self, Candidate, Next, Ours, Plan, Situation, What};
 use super::start::{Terms, begin};
+use super::take::{TakeResult, panicked, take};
 use super::worker::{Control, ShardReport, Worker};
-use super::{Backoff, Context};
 use crate::lease::Taken;
 use crate::lease::protocol::claim;
-use crate::lease::{Acquire, CLAIM_DURATION, Claim, OwnerId, Row, StoreError, StoreErrorKind};
+use crate::lease::{Acquire, CLAIM_DURATION, Claim, OwnerId, Row, StoreError};
 use crate::rules::{self, Rule};
 use crate::stream::Shard;
 use crate::summary::{Outcome, Reason};
@@ -31,9 +32,6 @@ use crate::time::{Moment, Timestamp};
 
 /// Takes in flight at once.
 const TAKES: usize = 16;
-/// A take that is throttled, and so was not applied, is tried again this often, with these waits.
-const TAKE_TRIES: u32 = 40;
-const TAKE_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(150));
 /// A take that failed is tried again after this long.
 const TAKE_AGAIN: Duration = Duration::from_secs(1);
 /// A shard that failed is taken again after this long: what was wrong may have been mended.
@@ -42,14 +40,6 @@ const FAILED_AGAIN: Duration = Duration::from_secs(60);
 const UNKNOWN: Duration = Duration::from_secs(3600);
 /// An owner that was seen within this time is taken to be alive when a claim is answered.
 const SEEN_LATELY: Duration = Duration::from_secs(12);
-
-/// What a take came to.
-struct TakeResult {
-    shard: Arc<str>,
-    sent: Moment,
-    at: Timestamp,
-    result: Result<Acquire, StoreError>,
-}
 
 /// What a claim came to.
 struct ClaimResult {
@@ -382,26 +372,7 @@ impl Coordinator {
         let view = self.knowledge.view(&shard);
         view.ours = Ours::Taking;
         let seen = view.row().cloned();
-        let context = self.context.clone();
-        self.takes.spawn(async move {
-            let key = context.shard_key(&shard);
-            let mut backoff = Backoff::new(TAKE_RETRY.0, TAKE_RETRY.1);
-            let mut tries = 0;
-            loop {
-                let (sent, at) = (Moment::now(&*context.clock), context.store.now());
-                let release = context.releases_at();
-                let acquire = context.store.acquire(&key, &context.owner, seen.as_ref(), release);
-                let result = AssertUnwindSafe(acquire).catch_unwind().await;
-                let result = result.unwrap_or_else(|_| Err(panicked()));
-                tries += 1;
-                let throttled = |error: &StoreError| error.kind() == StoreErrorKind::Throttled;
-                let again = tries < TAKE_TRIES && !context.phases.stop.is_cancelled();
-                if !again || !result.as_ref().is_err_and(throttled) {
-                    return TakeResult { shard, sent, at, result };
-                }
-                sleep(backoff.next()).await;
-            }
-        });
+        self.takes.spawn(take(self.context.clone(), shard, seen));
     }
 
     /// A take has come back: if it succeeded, a worker starts.
@@ -533,9 +504,4 @@ impl Coordinator {
         };
         account.report(reason, error, self.knowledge.unfinished())
     }
-}
-
-fn panicked() -> StoreError {
-    let text = "the store, or the source, panicked (see the log)";
-    StoreError::new(StoreErrorKind::Unavailable, text)
 }

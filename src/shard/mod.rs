@@ -33,6 +33,7 @@ mod plan;
 mod processor;
 mod reader;
 mod start;
+mod take;
 mod watermark;
 mod worker;
 
