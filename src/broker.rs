@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::report::{finish, summarise};
+use crate::counters::Counters;
 use crate::error::Error;
 use crate::handler::Handler;
 use crate::lease::{LeaseStore, Metered, OwnerId};
@@ -17,7 +18,7 @@ use crate::run::{Ends, Run};
 use crate::shard::{Budget, Context, Coordinator, Phases, RunSettings};
 use crate::stream::{Source, StreamName};
 use crate::subscription::Subscription;
-use crate::summary::{Counters, Summary};
+use crate::summary::Summary;
 use crate::time::{Moment, SharedClock, SystemClock};
 
 /// The default budget for pages, in bytes.

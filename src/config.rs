@@ -14,7 +14,7 @@ mod value;
 
 pub use error::ConfigError;
 pub use handler::HandlerSetting;
-pub use on_failure::{FailureConfig, OnFailure};
+pub use on_failure::FailureConfig;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;

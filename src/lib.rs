@@ -58,6 +58,7 @@
 //! | [`Summary`] | what a run did |
 //! | [`StreamMetrics`] | what a run tells while it goes on |
 //! | [`time`] | timestamps and the injected clock |
+//! | `esm`, `encoded` | the event of AWS's own event source mapping, which handlers and destinations write |
 //! | `aws` | what calls through the SDK have in common: failures, retries, timeouts |
 //!
 //! # Features
@@ -84,8 +85,11 @@
 mod aws;
 mod broker;
 pub mod config;
+mod counters;
 pub mod destination;
+mod encoded;
 mod error;
+mod esm;
 mod filter;
 pub mod handler;
 #[cfg(feature = "dynamodb-lease")]

@@ -1,12 +1,10 @@
 //! What a run tells of a stream while it goes on, for CloudWatch or whoever watches.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::lease::Row;
-use crate::summary::Counters;
+use crate::counters::Counters;
 use crate::time::Timestamp;
 
 /// The namespace of the metrics in CloudWatch.
@@ -89,32 +87,6 @@ impl StreamMetrics {
     }
 }
 
-/// How far each shard of a stream is behind, as its row last showed it.
-#[derive(Debug, Default)]
-pub(crate) struct Lags(Mutex<BTreeMap<Arc<str>, u64>>);
-
-impl Lags {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The shard's row is this, at `now`.
-    pub(crate) fn saw(&self, shard: &Arc<str>, row: Option<&Row>, now: Timestamp) {
-        let row = row.filter(|row| !row.is_finished());
-        match row.and_then(Row::done_to) {
-            None => self.lock().remove(shard),
-            Some(at) => {
-                let lag = u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
-                self.lock().insert(shard.clone(), lag)
-            }
-        };
-    }
-
-    fn most(&self) -> Option<u64> {
-        self.lock().values().copied().max()
-    }
-}
-
 /// Tells what is new of one stream.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -154,7 +126,6 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::{Behind, Resume};
 
     #[test]
     fn what_was_told_is_not_told_again() {
@@ -167,27 +138,6 @@ mod tests {
         counters.ended.add(1);
         let told = meter.tell();
         assert_eq!((told.records, told.leases_taken, told.leases_held), (3, 0, 1));
-    }
-
-    #[test]
-    fn the_shard_that_is_furthest_behind_counts_and_a_finished_one_does_not() {
-        let time = Timestamp::from_secs;
-        let row = |checkpoint: &str, at| Row {
-            checkpoint: Some(checkpoint.parse().unwrap()),
-            checkpoint_at: Some(time(at)),
-            ..Row::default()
-        };
-        let lags = Lags::default();
-        let shards: Vec<Arc<str>> = ["a", "b", "c"].map(Arc::from).to_vec();
-        assert_eq!(lags.most(), None);
-        lags.saw(&shards[0], Some(&row("7", 90)), time(100));
-        lags.saw(&shards[1], Some(&row("7", 70)), time(100));
-        lags.saw(&shards[2], Some(&row("SHARD_END", 10)), time(100));
-        assert_eq!(lags.most(), Some(30_000));
-        let value = Resume { empty_at: Some(time(99)), ..Resume::default() };
-        let resume = Some(Behind { checkpoint: Some("7".parse().unwrap()), value });
-        lags.saw(&shards[1], Some(&Row { resume, ..row("7", 70) }), time(100));
-        assert_eq!(lags.most(), Some(10_000), "the second has nothing new");
     }
 
     #[test]

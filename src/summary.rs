@@ -1,45 +1,6 @@
-//! What a run did: the invocation's result, and the counters behind it.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! What a run did: the invocation's result.
 
 use serde::Serialize;
-
-use crate::metrics::Lags;
-
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// What is counted over all shards of a stream in a run.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) records: Counter,
-    pub(crate) bytes: Counter,
-    pub(crate) filtered: Counter,
-    pub(crate) failed_records: Counter,
-    pub(crate) given_up: Counter,
-    pub(crate) lease_writes: Counter,
-    pub(crate) lease_reads: Counter,
-    pub(crate) throttled: Counter,
-    pub(crate) gaps: Counter,
-    pub(crate) outside: Counter,
-    pub(crate) retries: Counter,
-    pub(crate) handler_ms: Counter,
-    pub(crate) taken: Counter,
-    pub(crate) ended: Counter,
-    pub(crate) lost: Counter,
-    pub(crate) lags: Lags,
-}
 
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

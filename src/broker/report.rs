@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::counters::{Counter, Counters};
 use crate::error::Error;
 use crate::lease::OwnerId;
 use crate::run::Run;
 use crate::shard::StreamReport;
-use crate::summary::{Counter, Counters, Outcome, Reason, Summary};
+use crate::summary::{Outcome, Reason, Summary};
 
 /// The summary of a run over these streams.
 pub(super) fn summarise(

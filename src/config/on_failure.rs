@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::reader::Reader;
 use super::value::{boolean, whole};
-use crate::destination::{DestinationArn, Service};
+use crate::destination::{DestinationArn, OnFailure, Service};
 
 /// What the destination may be.
 const ALLOWED: &str = "give discard, or the ARN of an SQS queue (arn:aws:sqs:REGION:ACCOUNT:NAME), an \
@@ -26,16 +26,6 @@ const OLDEST: i64 = 604_800;
 
 /// The shortest such time, in seconds.
 const SHORTEST_AGE: i64 = 60;
-
-/// What becomes of a batch that is given up (`LEASEHOLD_ON_FAILURE`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnFailure {
-    /// `discard`: it is lost.
-    Discard,
-    /// An ARN: it is written there, before the checkpoint passes it.
-    Destination(DestinationArn),
-}
 
 /// What becomes of a batch that fails.
 #[derive(Clone, Debug, PartialEq, Eq)]

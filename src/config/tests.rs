@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
+use crate::destination::OnFailure;
 use crate::handler::JsonlOutput;
 use crate::time::Timestamp;
 

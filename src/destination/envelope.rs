@@ -13,7 +13,8 @@ use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 
 use super::{DestinationError, DestinationErrorKind, FailedBatch};
-use crate::handler::{Place, base64_len};
+use crate::encoded::base64_len;
+use crate::esm::Place;
 use crate::record::Record;
 use crate::time::Timestamp;
 

@@ -49,8 +49,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use aws_config::SdkConfig;
 
-use crate::config::OnFailure;
-
 /// Takes batches that are given up.
 #[async_trait]
 pub trait Destination: Send + Sync + 'static {
@@ -81,6 +79,16 @@ impl Destination for Discard {
     async fn put(&self, _batch: &FailedBatch) -> Result<(), DestinationError> {
         Ok(())
     }
+}
+
+/// What becomes of a batch that is given up (`LEASEHOLD_ON_FAILURE`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnFailure {
+    /// `discard`: it is lost.
+    Discard,
+    /// An ARN: it is written there, before the checkpoint passes it.
+    Destination(DestinationArn),
 }
 
 /// The destination that a setting names, reached through clients of this configuration. Nothing is

@@ -1,9 +1,9 @@
 //! A handler that invokes a Lambda function of the user's, as AWS's own Kinesis event source mapping
 //! (ESM) does.
 
-mod event;
 mod failure;
 mod reply;
+mod request;
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use aws_sdk_lambda::operation::RequestId;
 use aws_sdk_lambda::operation::invoke::InvokeOutput;
 use aws_sdk_lambda::primitives::Blob;
 
-pub(crate) use self::event::Place;
-use self::event::{REQUEST_LIMIT, next_request};
-use super::encoded::base64_len;
+use self::request::{REQUEST_LIMIT, next_request};
 use super::{Batch, Handled, Handler, HandlerError};
 use crate::aws::{Failure, no_retries, timeouts};
+use crate::encoded::base64_len;
+use crate::esm::Place;
 
 /// How long beyond the function's own time-out an answer may take: Lambda counts neither the start of
 /// a new instance nor the way there and back.
@@ -114,7 +114,7 @@ impl LambdaTarget {
 #[async_trait]
 impl Handler for LambdaTarget {
     async fn handle(&self, batch: Batch) -> Result<Handled, HandlerError> {
-        let place = Place::of(&batch, &self.options.identity_arn);
+        let place = Place::new(batch.shard(), batch.stream_arn(), &self.options.identity_arn);
         let mut done = 0;
         while done < batch.len() {
             let request = next_request(&place, &batch[done..], REQUEST_LIMIT)

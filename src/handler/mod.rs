@@ -7,7 +7,6 @@
 mod batch;
 mod count;
 mod each;
-mod encoded;
 mod jsonl;
 mod lambda;
 #[cfg(test)]
@@ -16,9 +15,7 @@ mod testing;
 pub use batch::{Batch, BatchParts};
 pub use count::Count;
 pub use each::{Each, each};
-pub(crate) use encoded::base64_len;
 pub use jsonl::{Jsonl, JsonlOutput};
-pub(crate) use lambda::Place;
 pub use lambda::{LambdaTarget, LambdaTargetOptions};
 
 use std::future::Future;

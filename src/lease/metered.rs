@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::Update;
 use super::{Change, Condition, LeaseKey, LeaseStore, Row, StoreError, StoreErrorKind, StreamRow};
-use crate::summary::Counters;
+use crate::counters::Counters;
 use crate::time::Timestamp;
 
 /// Counts the reads, writes and throttles of the store behind it.

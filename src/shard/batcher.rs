@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::Context;
+use super::item::{Item, What};
 use super::lanes::{Entry, Lane, Records};
-use super::watermark::{Item, What};
+use crate::counters::Counters;
 use crate::filter::Filter;
 use crate::record::Record;
-use crate::summary::Counters;
 
 /// The records of one lane that wait to be handled, in order.
 pub(super) struct Batcher {
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
     use crate::record::SequenceNumber;
-    use crate::shard::watermark::Mark;
+    use crate::shard::item::Mark;
 
     fn lane() -> (mpsc::UnboundedSender<Records>, Lane) {
         let (sender, pages) = mpsc::unbounded_channel();

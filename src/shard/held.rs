@@ -8,7 +8,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::watermark::{Mark, PageHold, Reached, Watermark};
+use super::item::Mark;
+use super::watermark::{PageHold, Reached, Watermark};
 use crate::lease::{Attempts, FENCE_AFTER, Standing};
 use crate::record::Record;
 use crate::rules::{self, Rule};

@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::Backoff;
 use super::held::Held;
+use crate::counters::Counters;
 use crate::lease::{CLAIM_DURATION, Claim, Edit};
 use crate::lease::{FENCE_AFTER, Hold, Lease, LeaseStore, RENEWAL_INTERVAL, Row, StoreErrorKind};
-use crate::summary::Counters;
 use crate::time::{Moment, SharedClock};
 
 /// The longest that one write may take before it is tried again.

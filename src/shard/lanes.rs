@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::watermark::{Item, Mark, What};
+use super::item::{Item, Mark, What};
 use crate::record::kpl::Users;
 
 /// What was read and is to be handled, in order.

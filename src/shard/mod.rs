@@ -4,14 +4,14 @@
 //!
 //! ```text
 //!            plan ── who takes what, when to look again (pure)
-//!             │      lineage, start: which shards may be read, and from where (pure)
-//!             │      listing: when to list the shards again (pure)
+//!             │      listing, lineage, start: when to list, which shards may be read, from where (pure)
 //!        coordinator ── looks at the rows, takes leases, starts a worker for each
 //!             │
 //!          worker ── one shard from its take to its release
-//!        ┌────┴───────────────┬─────────────────────┐
-//!     reader ──pages──▶ processor ──watermark──▶ keeper ──▶ store
-//!     (pace, budget)    (batcher, handler)       (renews every 3 s, fences, releases)
+//!        ┌────┴──────────────┬──────────────────────┐
+//!     reader ──lanes──▶ processors ──watermark──▶ keeper ──▶ store
+//!     (pace, budget,    (batcher, call,          (renews every 3 s, fences, releases)
+//!      gap, KPL)         failure policy)
 //! ```
 
 mod account;
@@ -22,6 +22,7 @@ mod coordinator;
 mod failure;
 mod gap;
 mod held;
+mod item;
 mod keeper;
 mod lanes;
 mod lineage;
@@ -49,12 +50,12 @@ pub(crate) use budget::Budget;
 pub(crate) use coordinator::Coordinator;
 pub(crate) use failure::FailurePolicy;
 
+use crate::counters::Counters;
 use crate::filter::Filter;
 use crate::handler::Handler;
 use crate::lease::{LeaseKey, LeaseStore, OwnerId};
 use crate::position::{OnGap, Position};
 use crate::stream::{Source, StreamName};
-use crate::summary::Counters;
 use crate::time::{SharedClock, Timestamp};
 
 /// The end of a run, in three steps. Each is a child of the run's own.

@@ -13,7 +13,7 @@ use super::batcher::{Batcher, Ready};
 use super::call::{Called, call, place};
 use super::failure::{FailurePolicy, Next};
 use super::held::Held;
-use super::watermark::{Item, Mark};
+use super::item::{Item, Mark};
 use super::{Backoff, Context};
 use crate::destination::{FailedBatch, GivenUp};
 use crate::handler::{Batch, BatchParts, FailureKind};

@@ -7,38 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::budget::Reservation;
+use super::item::Mark;
 use super::lanes::Place;
 use crate::lease::{Attempts, Checkpoint, IssuedIterator, Partial, Progress, Resume, Standing};
 use crate::record::{Record, SequenceNumber};
 use crate::time::Timestamp;
-
-/// A record on its way to the handler.
-#[derive(Clone, Debug)]
-pub(super) struct Item {
-    pub(super) mark: Mark,
-    pub(super) record: Record,
-    pub(super) what: What,
-}
-
-/// What is to be done with a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum What {
-    /// It is for the handler.
-    Handle,
-    /// Nothing: it counts as done.
-    Pass,
-    /// It cannot be handed on, for this reason.
-    Broken(Box<str>),
-}
-
-/// Where an item stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    /// Its number: items are counted from 0, in the order of the shard.
-    pub(super) index: u64,
-    /// Whether its record is done with it: all but the last user records of an aggregate are not.
-    pub(super) last: bool,
-}
 
 /// The memory and the place that a page takes.
 pub(super) type PageHold = (Reservation, Place);

@@ -7,7 +7,7 @@ mod services;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use leasehold::config::OnFailure;
+use leasehold::destination::OnFailure;
 use leasehold::destination::{
     Destination, DestinationArn, DestinationErrorKind, Discard, FailedBatch, GivenUp,
     S3Destination, SnsDestination, SqsDestination, from_setting,

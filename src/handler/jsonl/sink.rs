@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::JsonlOutput;
 use super::appender::Appender;
-use crate::handler::encoded::Base64;
+use crate::encoded::Base64;
 use crate::handler::{Batch, HandlerError};
 use crate::record::{Record, SequenceNumber};
 use crate::time::Timestamp;

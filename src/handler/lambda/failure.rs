@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::event::Unfit;
 use super::reply::Unclear;
+use super::request::Unfit;
 use crate::aws::{Failure, Meaning, region_text};
 use crate::handler::HandlerError;
 

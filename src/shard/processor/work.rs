@@ -2,7 +2,7 @@
 
 use crate::handler::Batch;
 use crate::record::Record;
-use crate::shard::watermark::{Item, Mark, What};
+use crate::shard::item::{Item, Mark, What};
 
 /// A batch, and the parts that it was cut into.
 pub(super) struct Work {

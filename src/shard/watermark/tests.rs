@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::shard::item::{Item, What};
 
 fn record(sequence: u64, sub_sequence: Option<u64>) -> Record {
     Record {

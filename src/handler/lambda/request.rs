@@ -1,134 +1,16 @@
-//! The event of AWS's Kinesis event source mapping, and how a batch is cut into requests.
-//!
-//! Source of the shape: "Using Lambda to process records from Amazon Kinesis Data Streams" in the
-//! Lambda developer guide (the example event).
+//! How a batch is cut into requests.
 
 use std::io::{self, Write};
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use super::super::encoded::{Base64, base64_len};
-use crate::handler::Batch;
+use crate::encoded::base64_len;
+use crate::esm::Place;
 use crate::record::{Record, SequenceNumber};
 
 /// The most bytes of a request as it is sent (SPEC §8.3). Lambda takes 6 MB, and a little may be
 /// added on the way.
 pub(super) const REQUEST_LIMIT: usize = 6_000_000;
-
-/// What all records of an event have in common.
-pub(crate) struct Place<'a> {
-    shard: &'a str,
-    stream_arn: &'a str,
-    region: &'a str,
-    identity_arn: &'a str,
-}
-
-impl<'a> Place<'a> {
-    pub(super) fn of(batch: &'a Batch, identity_arn: &'a str) -> Self {
-        Self::new(batch.shard(), batch.stream_arn(), identity_arn)
-    }
-
-    pub(crate) fn new(shard: &'a str, stream_arn: &'a str, identity_arn: &'a str) -> Self {
-        let region = stream_arn.split(':').nth(3).unwrap_or_default();
-        Self { shard, stream_arn, region, identity_arn }
-    }
-
-    /// An event with these records.
-    pub(crate) fn event(&'a self, records: &'a [Record]) -> impl Serialize + use<'a> {
-        Event { records: Entries { place: self, records } }
-    }
-
-    /// A record's entry as it would be without a payload.
-    pub(crate) fn bare_entry(&self, record: &'a Record) -> impl Serialize + use<'a> {
-        self.entry(record, &[])
-    }
-
-    fn entry(&self, record: &'a Record, data: &'a [u8]) -> Entry<'a> {
-        Entry {
-            kinesis: Kinesis {
-                schema_version: "1.0",
-                partition_key: record.partition_key.as_deref(),
-                sequence_number: &record.sequence,
-                sub_sequence: record.sub_sequence,
-                data: Base64(data),
-                arrived_at: record.arrived_at.map(|at| at.as_millis() as f64 / 1000.0),
-            },
-            event_source: "aws:kinesis",
-            event_version: "1.0",
-            event_id: EventId { shard: self.shard, sequence: &record.sequence },
-            event_name: "aws:kinesis:record",
-            invoke_identity_arn: self.identity_arn,
-            aws_region: self.region,
-            event_source_arn: self.stream_arn,
-        }
-    }
-}
-
-/// A whole event.
-#[derive(Serialize)]
-struct Event<'a> {
-    #[serde(rename = "Records")]
-    records: Entries<'a>,
-}
-
-/// Records that become entries as they are written.
-struct Entries<'a> {
-    place: &'a Place<'a>,
-    records: &'a [Record],
-}
-
-impl Serialize for Entries<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let entries = self.records.iter().map(|record| self.place.entry(record, &record.data));
-        serializer.collect_seq(entries)
-    }
-}
-
-/// A record with what it is wrapped in.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry<'a> {
-    kinesis: Kinesis<'a>,
-    event_source: &'static str,
-    event_version: &'static str,
-    #[serde(rename = "eventID")]
-    event_id: EventId<'a>,
-    event_name: &'static str,
-    invoke_identity_arn: &'a str,
-    aws_region: &'a str,
-    #[serde(rename = "eventSourceARN")]
-    event_source_arn: &'a str,
-}
-
-/// The record itself.
-#[derive(Serialize)]
-struct Kinesis<'a> {
-    #[serde(rename = "kinesisSchemaVersion")]
-    schema_version: &'static str,
-    #[serde(rename = "partitionKey")]
-    partition_key: Option<&'a str>,
-    #[serde(rename = "sequenceNumber")]
-    sequence_number: &'a SequenceNumber,
-    /// Not the ESM's: it does not open aggregates, so there is nothing that this could be taken for.
-    #[serde(rename = "subSequenceNumber", skip_serializing_if = "Option::is_none")]
-    sub_sequence: Option<u64>,
-    data: Base64<'a>,
-    /// In seconds since 1970.
-    #[serde(rename = "approximateArrivalTimestamp")]
-    arrived_at: Option<f64>,
-}
-
-/// `shard:sequence`
-struct EventId<'a> {
-    shard: &'a str,
-    sequence: &'a SequenceNumber,
-}
-
-impl Serialize for EventId<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{}:{}", self.shard, self.sequence))
-    }
-}
 
 /// A request that is ready to be sent.
 #[derive(Debug)]
@@ -172,7 +54,7 @@ pub(super) fn next_request(
     records: &[Record],
     limit: usize,
 ) -> Result<Request, Unfit> {
-    let mut size = size_of(&Event { records: Entries { place, records: &[] } })?;
+    let mut size = size_of(&place.event(&[]))?;
     let mut fitting = 0;
     for record in records {
         let comma = usize::from(fitting > 0);
@@ -188,16 +70,15 @@ pub(super) fn next_request(
         size += comma + entry;
         fitting += 1;
     }
-    let event = Event { records: Entries { place, records: &records[..fitting] } };
     let mut body = Vec::with_capacity(size);
-    serde_json::to_writer(&mut body, &event)?;
+    serde_json::to_writer(&mut body, &place.event(&records[..fitting]))?;
     debug_assert_eq!(body.len(), size, "the size was counted right");
     Ok(Request { records: fitting, body })
 }
 
 /// How long a record's entry is. The payload is not looked at: base64 has no surprises.
 fn entry_size(place: &Place<'_>, record: &Record) -> Result<usize, serde_json::Error> {
-    Ok(size_of(&place.entry(record, &[]))? + base64_len(record.data.len()))
+    Ok(size_of(&place.bare_entry(record))? + base64_len(record.data.len()))
 }
 
 fn size_of(value: &impl Serialize) -> Result<usize, serde_json::Error> {
@@ -226,14 +107,19 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::handler::Batch;
     use crate::handler::testing::{SHARD, STREAM_ARN, batch, plain};
     use crate::time::Timestamp;
+
+    fn place<'a>(batch: &'a Batch, identity_arn: &'a str) -> Place<'a> {
+        Place::new(batch.shard(), batch.stream_arn(), identity_arn)
+    }
 
     const ROLE: &str = "arn:aws:iam::123456789012:role/orders";
 
     fn event(records: Vec<Record>) -> Value {
         let batch = batch(records);
-        let request = next_request(&Place::of(&batch, ROLE), &batch, REQUEST_LIMIT).unwrap();
+        let request = next_request(&place(&batch, ROLE), &batch, REQUEST_LIMIT).unwrap();
         assert_eq!(request.records, batch.len());
         serde_json::from_slice(&request.body).unwrap()
     }
@@ -290,7 +176,7 @@ mod tests {
         let mut record = plain(1);
         record.data = bytes::Bytes::new();
         let batch = batch([record.clone()]);
-        let place = Place::of(&batch, "");
+        let place = place(&batch, "");
         let bare = next_request(&place, &batch, REQUEST_LIMIT).unwrap().body.len();
 
         record.data = vec![0; (REQUEST_LIMIT - bare) / 4 * 3].into();
@@ -326,7 +212,7 @@ mod tests {
             limit in 600_usize..3_000,
         ) {
             let batch = batch(records.clone());
-            let place = Place::of(&batch, ROLE);
+            let place = place(&batch, ROLE);
             let mut done = 0;
             while done < records.len() {
                 let request = match next_request(&place, &records[done..], limit) {

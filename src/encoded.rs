@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 /// Bytes that are written as base64, piece by piece: no second copy of the payload is made.
 #[derive(Clone, Copy)]
-pub(super) struct Base64<'a>(pub(super) &'a [u8]);
+pub(crate) struct Base64<'a>(pub(crate) &'a [u8]);
 
 impl Serialize for Base64<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
