@@ -240,3 +240,19 @@ async fn a_killed_functions_shards_are_read_by_the_next() {
     assert_eq!(summary["lost"], 0);
     assert_unowned(&world).await;
 }
+
+/// SPEC §9: CloudWatch Logs finds the metrics on standard output.
+#[tokio::test]
+async fn a_run_tells_its_metrics_on_standard_output() {
+    let world = world(2).await;
+    Producer::new(world.kinesis.client(), STREAM).put(300).await;
+    let function = counting(&world, &[]).await;
+    function.invoke(Invocation::default().within(seconds(5))).await.unwrap();
+    let stdout = function.stdout();
+    let lines = stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let told = lines.filter(|line| line["_aws"].is_object()).last().expect("metrics");
+    assert_eq!((&told["Stream"], &told["Records"]), (&json!(STREAM), &json!(300)), "{told:#}");
+    assert_eq!((&told["LeasesTaken"], &told["LeasesHeld"]), (&json!(2), &json!(0)));
+    let lag = told["LagMilliseconds"].as_u64().expect("known");
+    assert!(lag < 60_000, "{lag}");
+}
