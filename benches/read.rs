@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use leasehold_world::World;
 use leasehold_world::client;
+use leasehold_world::function::{Builder, Function};
 use leasehold_world::producer::Producer;
 use leasehold_world::runtime::Invocation;
+use leasehold_world::target::{Reply, Target};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -78,6 +80,34 @@ async fn main() {
         println!("pair {pair} of {pairs}: bare {b:.0}/s, function {o:.0}/s, ratio {:.3}", o / b);
     }
     print_table(&bare, &ours);
+    println!("\n`lambda:`, batches of 10,000, a target that answers in 1 ms:");
+    for attempt in 1..=3 {
+        run_lambda(&world, records, attempt).await;
+    }
+}
+
+/// The function with the `lambda:` handler: as the event source mapping, one request at a time and
+/// shard, of as many records as a request holds.
+async fn run_lambda(world: &World, records: u64, attempt: usize) {
+    let target = Target::start(|_| Reply::ok(Value::Null).after(Duration::from_millis(1))).await;
+    let function = reading(world, "lambda:target", &format!("lambda-{attempt}"))
+        .env("AWS_ENDPOINT_URL_LAMBDA", target.url())
+        .env("LEASEHOLD_BATCH_SIZE", "10000")
+        .spawn()
+        .await;
+    let cost = drain(&function, records).await;
+    let calls = target.calls();
+    // One request after the other in each shard, with nothing but the target's time between them.
+    let bound = SHARDS as f64 * cost.records as f64 / calls as f64 * 1e3;
+    println!(
+        "  {:.0} records/s in {calls} requests of {} records and up to {} bytes; by the target's time \
+         alone {bound:.0}/s; CPU {:.2} s per million, peak {:.1} MiB",
+        cost.per_second(),
+        cost.records / calls,
+        target.largest(),
+        cost.cpu_per_million(),
+        cost.peak_mib(),
+    );
 }
 
 fn print_table(bare: &[Cost], ours: &[Cost]) {
@@ -105,16 +135,22 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 /// The function, in one invocation of its own process, with a namespace of its own.
 async fn run_function(world: &World, records: u64, pair: usize) -> Cost {
-    // Without the proxies: the bare loop goes to the stand-in itself too.
-    let function = world
+    drain(&reading(world, "count", &format!("pair-{pair}")).spawn().await, records).await
+}
+
+/// The function with this handler. Without the proxies: the bare loop goes to the stand-in itself too.
+fn reading(world: &World, handler: &str, namespace: &str) -> Builder {
+    world
         .function(FUNCTION, STREAM, TABLE)
         .env("AWS_ENDPOINT_URL_KINESIS", world.kinesis.url())
         .env("AWS_ENDPOINT_URL_DYNAMODB", world.dynamo.url())
-        .env("LEASEHOLD_HANDLER", "count")
+        .env("LEASEHOLD_HANDLER", handler)
         .env("LEASEHOLD_START_AT", "trim_horizon")
-        .env("LEASEHOLD_NAMESPACE", format!("pair-{pair}"))
-        .spawn()
-        .await;
+        .env("LEASEHOLD_NAMESPACE", namespace)
+}
+
+/// One invocation that reads all records.
+async fn drain(function: &Function, records: u64) -> Cost {
     let event = json!({"stop_when_caught_up": true});
     let within = Duration::from_secs(600);
     let summary = function.invoke(Invocation::new(event).within(within)).await.expect("a summary");
