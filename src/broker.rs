@@ -2,6 +2,7 @@
 
 mod report;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -265,7 +266,11 @@ async fn tell(observer: Option<Arc<Observer>>, mut meters: Vec<Meter>, over: Can
             () = over.cancelled() => true,
             () = sleep(TELL_INTERVAL) => false,
         };
-        meters.iter_mut().for_each(|meter| observer(meter.tell()));
+        for meter in &mut meters {
+            let told = meter.tell();
+            // Code of the user's: nothing of the run hangs on it.
+            let _ = catch_unwind(AssertUnwindSafe(|| observer(told)));
+        }
         if is_over {
             return;
         }

@@ -63,6 +63,11 @@ impl Lags {
         };
     }
 
+    /// Forgets shards that do not count.
+    pub(crate) fn keep(&self, counts: impl Fn(&str) -> bool) {
+        self.lock().retain(|shard, _| counts(shard));
+    }
+
     /// The most that any shard is behind.
     pub(crate) fn most(&self) -> Option<u64> {
         self.lock().values().copied().max()

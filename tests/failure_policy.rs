@@ -267,7 +267,7 @@ async fn a_batch_that_had_a_whole_run_and_did_not_finish_was_tried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_and_a_lost_lease_are_no_tries() {
+async fn a_throttle_is_no_try() {
     let scene = Scene::new(1);
     let shard = scene.shard(0);
     let letters = Letters::default();
@@ -533,4 +533,91 @@ async fn a_record_that_kills_the_process_is_found_however_far_behind_the_checkpo
         assert!(deaths < 40, "{:?}", scene.table.row(&shard).await);
     }
     assert_eq!(letters.texts()[0].0, ["2345"], "it alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_retries_only_what_was_there_when_the_process_died_is_given_up() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    let letters = Letters::default();
+    scene.put(&shard, 1..=3_000);
+    let mut deaths = 0;
+    while letters.put.lock().unwrap().is_empty() {
+        let handler = |batch: Batch| async move {
+            if texts(&batch).contains(&"2345".to_owned()) {
+                std::future::pending::<()>().await;
+            }
+        };
+        let subscription = subscription(&letters).batch_size(10).maximum_retry_attempts(0);
+        let broker = scene.broker().subscribe(subscription, handler);
+        killed_after(broker, Duration::from_millis(2_500)).await;
+        deaths += 1;
+        assert!(deaths < 40, "{:?}", scene.table.row(&shard).await);
+    }
+    let given_up = letters_in_order(&letters);
+    assert!(
+        given_up.len() <= 10 && given_up.iter().any(|(text, _)| text == "2345"),
+        "{given_up:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_lanes_too_the_record_that_kills_is_given_up_and_no_healthy_one() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    let letters = Letters::default();
+    scene.put(&shard, 1..=40);
+    let mut deaths = 0;
+    while letters.put.lock().unwrap().is_empty() {
+        let handler = |batch: Batch| async move {
+            if texts(&batch) == ["13"] {
+                std::future::pending::<()>().await;
+            }
+        };
+        let subscription = subscription(&letters)
+            .batch_size(1)
+            .parallelization_factor(NonZeroUsize::new(4).unwrap())
+            .maximum_retry_attempts(2);
+        killed_after(scene.broker().subscribe(subscription, handler), secs(2)).await;
+        deaths += 1;
+        assert!(deaths < 40, "{:?}", scene.table.row(&shard).await);
+    }
+    assert_eq!(letters.texts(), [(vec!["13".to_owned()], 3, GivenUp::RetryAttemptsExhausted)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_a_service_was_stopped_in_is_no_try() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    let letters = Letters::default();
+    scene.put(&shard, 1..=3);
+    let stop = tokio_util::sync::CancellationToken::new();
+    let handler = |_: Batch| sleep(secs(3_600));
+    let subscription = subscription(&letters).maximum_retry_attempts(0);
+    let broker = scene.broker().subscribe(subscription, handler);
+    let run = broker.run(Run::until_stopped().stopped_by(stop.clone()));
+    let stopping = async {
+        sleep(secs(100)).await;
+        stop.cancel();
+    };
+    let (result, ()) = tokio::join!(run, stopping);
+    assert_eq!(result.unwrap().shards[0].outcome, Outcome::Released);
+    assert_eq!(scene.table.row(&shard).await.attempts, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn parked_keys_without_a_destination_block_their_shard_and_say_so() {
+    let scene = Scene::new(2);
+    let (bad, good) = (scene.shard(0), scene.shard(1));
+    scene.put(&bad, ["a", "b"]);
+    scene.put(&good, 1..=3);
+    let parked = leasehold::lease::Edit::Set(["b".to_owned()].into());
+    let change = leasehold::lease::Change { parked, ..Default::default() };
+    scene.table.edit(&bad, change).await;
+    let broker = scene.noting(HORIZON);
+    let error = broker.run(Run::lasting(secs(30))).await.unwrap_err().to_string();
+    assert!(error.contains("`parked`") && error.contains("LEASEHOLD_ON_FAILURE"), "{error}");
+    assert_eq!(scene.notes.of(&bad), ["a"]);
+    assert_eq!(scene.notes.of(&good).len(), 3);
+    assert_eq!(scene.table.checkpoint(&bad).await.as_deref(), Some("1"));
 }

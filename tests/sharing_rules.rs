@@ -445,3 +445,44 @@ async fn what_a_filter_leaves_out_counts_as_done() {
     assert_eq!(scene.notes.all().len(), 112);
     assert_eq!(scene.table.checkpoint(&shard).await.as_deref(), Some("5000"));
 }
+
+/// SPEC §6.7: a batch that waits for its window is filled meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_window_does_not_keep_the_reader_from_filling_the_batch() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    let sizes = Arc::new(Mutex::new(Vec::new()));
+    let noted = sizes.clone();
+    let handler = move |batch: leasehold::Batch| {
+        noted.lock().unwrap().push(batch.len());
+        std::future::ready(())
+    };
+    let subscription = Subscription::new(name())
+        .start_at(Position::TrimHorizon)
+        .batch_size(100)
+        .batching_window(Duration::from_secs(300));
+    let broker = scene.broker().subscribe(subscription, handler);
+    let run = broker.run(Run::lasting(Duration::from_secs(60)));
+    let feed = async {
+        for n in 0..200 {
+            scene.put(&shard, [n]);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let (result, ()) = tokio::join!(run, feed);
+    result.unwrap();
+    assert_eq!(*sizes.lock().unwrap(), [100, 100]);
+}
+
+/// SPEC §3: a missing permission ends the run at once.
+#[tokio::test(start_paused = true)]
+async fn a_table_that_may_not_be_written_ends_the_run_at_once() {
+    let scene = Scene::new(2);
+    scene.noting(Position::TrimHorizon).run(scene.once()).await.unwrap();
+    scene.table.fail(|_, _| support::Fate::Deny);
+    let began = tokio::time::Instant::now();
+    let run = Run::lasting(Duration::from_secs(900));
+    let error = scene.noting(Position::TrimHorizon).run(run).await.unwrap_err().to_string();
+    assert!(error.contains("not allowed"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}

@@ -18,6 +18,9 @@ const NEEDS_DESTINATION: &str = "give -1 (the default: try for ever), or say in 
                                  where batches go that are given up (an SQS, SNS or S3 ARN, or \
                                  discard), so that nothing is dropped by omission";
 
+/// Why no key is parked without a destination.
+const PARKS_SOMEWHERE: &str = "say in LEASEHOLD_ON_FAILURE where the records of a parked key go";
+
 /// The most tries that the ESM makes.
 const MOST_ATTEMPTS: i64 = 10_000;
 
@@ -78,12 +81,16 @@ impl FailureConfig {
                 vars.refused("MAXIMUM_RECORD_AGE_IN_SECONDS", NEEDS_DESTINATION);
             }
         }
+        let parks = vars.optional("PARK_FAILING_KEYS", boolean).unwrap_or(false);
+        if parks && !vars.is_set("ON_FAILURE") {
+            vars.refused("PARK_FAILING_KEYS", PARKS_SOMEWHERE);
+        }
         let factor = vars.optional("PARALLELIZATION_FACTOR", whole("batches", 1..=10));
         Self {
             on_failure,
             maximum_retry_attempts: attempts,
             maximum_record_age: age,
-            parks: vars.optional("PARK_FAILING_KEYS", boolean).unwrap_or(false),
+            parks,
             bisect: vars.optional("BISECT_BATCH_ON_FUNCTION_ERROR", boolean).unwrap_or(false),
             parallelization_factor: factor.and_then(NonZeroUsize::new).unwrap_or(NonZeroUsize::MIN),
         }

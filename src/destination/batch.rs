@@ -67,7 +67,7 @@ pub struct FailedBatch {
     pub invocation: Arc<str>,
     /// The name or ARN of the function that handled them, if it is known.
     pub function: Option<Arc<str>>,
-    /// When they are given up: the same each time that this batch is written.
+    /// When they are given up: the same each time that one run writes this batch.
     pub at: Timestamp,
 }
 

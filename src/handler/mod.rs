@@ -1,6 +1,6 @@
 //! Handlers: what is done with the records.
 //!
-//! A handler gets one [`Batch`] of one shard at a time, in order. It says that all of it is done, or
+//! A handler gets the [`Batch`]es of a shard in order, one at a time unless it is set otherwise. It says that all of it is done, or
 //! fails, or names the records that failed; a panic is caught and counts as a failure. See
 //! [`Handler`] for what each means for the checkpoint.
 

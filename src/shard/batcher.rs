@@ -13,6 +13,9 @@ use crate::counters::Counters;
 use crate::filter::Filter;
 use crate::record::Record;
 
+/// As good as never.
+const FAR: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The records of one lane that wait to be handled, in order.
 pub(super) struct Batcher {
     lane: Lane,
@@ -77,16 +80,17 @@ impl Batcher {
                 None => self.lane.pages.recv().await,
                 Some(_) if self.window.is_zero() => break,
                 Some(oldest) => {
-                    let until = oldest + self.window;
-                    let until = self.flush_at.map_or(until, |flush_at| until.min(flush_at));
-                    match timeout_at(until, self.lane.pages.recv()).await {
+                    let until =
+                        oldest.checked_add(self.window).into_iter().chain(self.flush_at).min();
+                    let far = || Instant::now() + FAR;
+                    match timeout_at(until.unwrap_or_else(far), self.lane.pages.recv()).await {
                         Ok(page) => page,
                         Err(_) => break,
                     }
                 }
             };
             match page {
-                Some(Records { entries, behind_ms }) => {
+                Some(Records { entries, behind_ms, .. }) => {
                     self.behind_ms = behind_ms;
                     self.waiting.extend(entries);
                 }
@@ -178,7 +182,7 @@ mod tests {
             what: What::Handle,
         };
         let entries = (from..from + count).map(item).map(Entry::Item).collect();
-        Records { entries, behind_ms: Some(0) }
+        Records::new(entries, Some(0))
     }
 
     fn batcher(lane: Lane, size: usize, window: u64) -> Batcher {

@@ -24,7 +24,8 @@ pub(super) async fn call(
     batch: &Batch,
     wanted: &CancellationToken,
 ) -> (Called, usize) {
-    let call = AssertUnwindSafe(handler.handle(batch.clone())).catch_unwind();
+    // In a future of its own: a handler may panic before it has one.
+    let call = AssertUnwindSafe(async { handler.handle(batch.clone()).await }).catch_unwind();
     let result = tokio::select! {
         biased;
         () = wanted.cancelled() => return (Called::Unwanted, batch.done()),

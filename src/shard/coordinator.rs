@@ -24,7 +24,7 @@ use super::take::{TakeResult, panicked, take};
 use super::worker::{Control, ShardReport, Worker};
 use crate::lease::Taken;
 use crate::lease::protocol::claim;
-use crate::lease::{Acquire, CLAIM_DURATION, Claim, OwnerId, Row, StoreError};
+use crate::lease::{Acquire, CLAIM_DURATION, Claim, OwnerId, Row, StoreError, StoreErrorKind};
 use crate::rules::{self, Rule};
 use crate::stream::Shard;
 use crate::summary::{Outcome, Reason};
@@ -67,8 +67,8 @@ pub(crate) struct Coordinator {
     /// The listing that is under way: looks and takes do not wait for it.
     listings: JoinSet<Result<Vec<Shard>, String>>,
     has_listed: bool,
-    /// What the last listing failed on for good.
-    unlisted: Option<String>,
+    /// What keeps the whole stream from being read, for good as far as this run goes.
+    fatal: Option<String>,
     takes: JoinSet<TakeResult>,
     claims: JoinSet<ClaimResult>,
     workers: JoinSet<ShardReport>,
@@ -95,7 +95,7 @@ impl Coordinator {
             listing: Listing::new(now),
             listings: JoinSet::new(),
             has_listed: false,
-            unlisted: None,
+            fatal: None,
             takes: JoinSet::new(),
             claims: JoinSet::new(),
             workers: JoinSet::new(),
@@ -134,14 +134,14 @@ impl Coordinator {
         while !self.has_listed {
             self.list_if_due();
             self.event().await;
-            self.check_listing()?;
+            self.check()?;
         }
         if self.look(&What::All).await? {
             return Ok(Reason::Paused);
         }
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
         loop {
-            self.check_listing()?;
+            self.check()?;
             let parents = self.knowledge.unseen_parents();
             if !parents.is_empty() {
                 self.look(&What::Rows(parents)).await?;
@@ -244,13 +244,13 @@ impl Coordinator {
     fn listed(&mut self, shards: Result<Vec<Shard>, String>) {
         match shards {
             Ok(shards) => self.knowledge.list(&self.context, shards),
-            Err(error) => self.unlisted = Some(error),
+            Err(error) => self.fatal = Some(error),
         }
         self.has_listed = true;
     }
 
-    fn check_listing(&mut self) -> Result<(), String> {
-        self.unlisted.take().map_or(Ok(()), Err)
+    fn check(&mut self) -> Result<(), String> {
+        self.fatal.take().map_or(Ok(()), Err)
     }
 
     /// Whether there are shards to come that are not listed yet.
@@ -389,6 +389,10 @@ impl Coordinator {
             Err(error) => error,
         };
         tracing::warn!(stream = %self.context.stream, %shard, error = %problem, "could not be taken");
+        if problem.kind() == StoreErrorKind::Table {
+            // No shard can be taken: better to say so at once than to stay for nothing.
+            self.fatal.get_or_insert_with(|| problem.to_string());
+        }
         let again = if problem.is_transient() { TAKE_AGAIN } else { FAILED_AGAIN };
         let view = self.knowledge.view(&shard);
         view.ours = Ours::No;
@@ -446,6 +450,9 @@ impl Coordinator {
             stream = %self.context.stream, %shard, ?outcome, records = report.records,
             checkpoint = report.checkpoint, error = report.error, "ended"
         );
+        if report.is_of_stream {
+            self.fatal = self.fatal.take().or_else(|| report.error.clone());
+        }
         let now = self.context.store.now();
         match row {
             Some(row) => self.knowledge.saw(shard, now, Some(row.clone()), &self.context.owner),

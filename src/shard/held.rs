@@ -8,8 +8,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::budget::Reservation;
 use super::item::Mark;
-use super::watermark::{PageHold, Reached, Watermark};
+use super::watermark::{Reached, Watermark};
 use crate::lease::{Attempts, FENCE_AFTER, Standing};
 use crate::record::Record;
 use crate::rules::{self, Rule};
@@ -109,8 +110,8 @@ impl Held {
         self.state().watermark.reached(reached);
     }
 
-    /// Keeps the memory and the place of a page until all items below `end` are done.
-    pub(super) fn keep(&self, end: u64, page: PageHold) {
+    /// Keeps the memory of a page until all items below `end` are done.
+    pub(super) fn keep(&self, end: u64, page: Reservation) {
         self.state().watermark.keep(end, page);
     }
 
@@ -127,11 +128,6 @@ impl Held {
     /// The row shows these keys, in the reply to a write of `written`.
     pub(super) fn row_parks(&self, written: &BTreeSet<String>, row: &BTreeSet<String>) {
         self.state().watermark.row_parks(written, row);
-    }
-
-    /// Whether everything before the item of this number is done.
-    pub(super) fn is_next(&self, index: u64) -> bool {
-        self.state().watermark.is_next(index)
     }
 
     /// The failed tries of what begins with the item of this number.

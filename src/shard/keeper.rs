@@ -222,6 +222,7 @@ impl Keeper {
             };
             let error = match result {
                 Some(Ok(Ok(Hold::Kept(row)))) => {
+                    self.counters.lags.saw(&self.shard, Some(&row), self.store.now());
                     return self.ending(Fate::Released, Some(*row), None);
                 }
                 // A refused release is done: its reply was lost, and the successor is there already.

@@ -16,6 +16,16 @@ use crate::record::kpl::Users;
 pub(super) struct Records {
     pub(super) entries: Vec<Entry>,
     pub(super) behind_ms: Option<u64>,
+    /// Given back when the last lane takes its part of the page in.
+    _place: Arc<Place>,
+}
+
+impl Records {
+    /// Records that take no place.
+    #[cfg(test)]
+    pub(super) fn new(entries: Vec<Entry>, behind_ms: Option<u64>) -> Self {
+        Self { entries, behind_ms, _place: Arc::default() }
+    }
 }
 
 /// A record of the stream.
@@ -76,7 +86,7 @@ pub(super) struct Lane {
     pub(super) of: usize,
 }
 
-/// A place for a page, until all of it is done.
+/// A place for a page that waits in the lanes.
 pub(super) type Place = Option<OwnedSemaphorePermit>;
 
 impl Lanes {
@@ -88,8 +98,9 @@ impl Lanes {
             (sender, Lane { pages, number, of })
         };
         let (lanes, ends) = (0..of).map(lane).unzip();
-        // One page is worked off in each, one is read ahead.
-        (Self { lanes, places: Arc::new(Semaphore::new(of + 1)) }, ends)
+        // One is read ahead; where several lanes wait for each other's keys, a few are.
+        let places = if of == 1 { 1 } else { of + 1 };
+        (Self { lanes, places: Arc::new(Semaphore::new(places)) }, ends)
     }
 
     /// Waits for a place for a page. May be dropped.
@@ -99,9 +110,11 @@ impl Lanes {
     }
 
     /// Puts a page into the lanes. Where a lane is gone the shard is no longer wanted.
-    pub(super) fn send(&self, entries: Vec<Entry>, behind_ms: Option<u64>) {
+    pub(super) fn send(&self, entries: Vec<Entry>, behind_ms: Option<u64>, place: Place) {
+        let place = Arc::new(place);
+        let records = |entries| Records { entries, behind_ms, _place: place.clone() };
         if let [lane] = &self.lanes[..] {
-            let _ = lane.send(Records { entries, behind_ms });
+            let _ = lane.send(records(entries));
             return;
         }
         let mut parts: Vec<Vec<Entry>> = self.lanes.iter().map(|_| Vec::new()).collect();
@@ -116,7 +129,7 @@ impl Lanes {
         }
         for (lane, entries) in self.lanes.iter().zip(parts) {
             if !entries.is_empty() {
-                let _ = lane.send(Records { entries, behind_ms });
+                let _ = lane.send(records(entries));
             }
         }
     }

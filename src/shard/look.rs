@@ -49,6 +49,7 @@ impl Knowledge {
         self.views.retain(|shard, view| {
             lineage.is_known(shard) || parents.contains(shard) || view.ours != Ours::No
         });
+        context.counters.lags.keep(|shard| self.lineage.is_listed(shard));
         self.warn_of_lost_parents(context);
     }
 
@@ -89,7 +90,10 @@ impl Knowledge {
                 }
             };
             self.odd.remove(&shard);
-            context.counters.lags.saw(&shard, row.as_ref(), looked.at);
+            let is_read = |row: &Row| self.until.is_some_and(|until| row.is_read_until(until));
+            if self.lineage.is_listed(&shard) && !row.as_ref().is_some_and(is_read) {
+                context.counters.lags.saw(&shard, row.as_ref(), looked.at);
+            }
             self.view(&shard).saw(looked.at, row, &context.owner);
         }
         self.warn_of_lost_parents(context);

@@ -54,6 +54,11 @@ impl Pace {
         self.keeps.store(true, Ordering::Relaxed);
     }
 
+    /// The shortest time between two calls.
+    pub(super) fn call_interval(&self) -> Duration {
+        self.calls
+    }
+
     /// How long after the start of the call that brought this page the next one may start.
     pub(super) fn interval(&self, page: PageFacts) -> Duration {
         if page.records == 0 {

@@ -2,6 +2,7 @@
 
 mod work;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +68,11 @@ impl Foresight {
         self.handled += 1;
         is_due
     }
+
+    /// The next batch is to be counted too.
+    fn look_again(&mut self) {
+        self.next = self.handled;
+    }
 }
 
 /// The processor of one lane.
@@ -130,16 +136,23 @@ impl Processor {
             }
             let mut before = self.held.attempts(index);
             work.cut(before.size);
-            let parked = self.lead_by_parked(&mut work);
-            if parked > 0 {
+            if let Some(reason) = self.to_give_up(&mut work, before) {
+                let last = work.marks().last().copied();
+                let count = u32::try_from(work.records().len()).unwrap_or(u32::MAX);
+                self.give_up(&mut work, reason, before, problem.take()).await?;
+                // What was tried may be more than this batch has: the rest is given up as it comes.
+                let size =
+                    before.size.and_then(|size| size.checked_sub(count)).filter(|size| *size > 0);
+                if let (Some(last), Some(_)) = (last, size) {
+                    self.held.tried(last.index + 1, Attempts { size, ..before });
+                }
+                continue;
+            }
+            if self.lead_by_parked(&mut work) > 0 {
                 self.give_up(&mut work, GivenUp::KeyParked, Attempts::default(), None).await?;
                 continue;
             }
-            if let Some(reason) = self.to_give_up(&mut work, before) {
-                self.give_up(&mut work, reason, before, problem.take()).await?;
-                continue;
-            }
-            if self.foresight.as_mut().is_some_and(Foresight::is_due) && self.held.is_next(index) {
+            if self.foresight.as_mut().is_some_and(Foresight::is_due) {
                 before = self.count_ahead(&mut work, before).await?;
                 // The process may have been frozen while that was written.
                 if !self.held.may_work() {
@@ -180,7 +193,9 @@ impl Processor {
             };
             let (attempts, next) = self.policy().failed(kind, before, left.len());
             self.tried(&work, attempts);
-            self.context.counters.failed_records.add(left.len() as u64);
+            if kind != FailureKind::Throttled {
+                self.context.counters.failed_records.add(left.len() as u64);
+            }
             let told = format!("the handler failed on {} of {}: {told}", place(left), self.shard);
             match next {
                 Next::GiveUp(reason) => {
@@ -237,10 +252,11 @@ impl Processor {
 
     /// This batch may have killed the earlier owner, and may kill this process too: the try is stored
     /// before it is made.
-    async fn count_ahead(&self, work: &mut Work, before: Attempts) -> Result<Attempts, ProcessEnd> {
-        if self.policy().retries.is_none() {
-            return Ok(before);
-        }
+    async fn count_ahead(
+        &mut self,
+        work: &mut Work,
+        before: Attempts,
+    ) -> Result<Attempts, ProcessEnd> {
         let (attempts, next) = self.policy().tried(before, work.records().len());
         if let Next::Again(len) = next {
             work.cut(u32::try_from(len).ok());
@@ -248,12 +264,19 @@ impl Processor {
         self.tried(work, attempts);
         tokio::select! {
             biased;
-            () = self.held.wanted().cancelled() => return Err(self.unwanted()),
+            () = self.held.wanted().cancelled() => {
+                self.tried(work, before);
+                return Err(self.unwanted());
+            }
             () = self.stop.cancelled() => {
                 self.tried(work, before);
                 return Err(ProcessEnd::Stopped);
             }
             () = self.held.stored() => {}
+        }
+        if self.policy().used_up(attempts) {
+            // What is stored now would be given up by the next run: it must not stay when this is done.
+            self.foresight.iter_mut().for_each(Foresight::look_again);
         }
         // A failure that is told counts by itself.
         Ok(if attempts.tries > before.tries { before } else { attempts })
@@ -268,8 +291,11 @@ impl Processor {
         problem: Option<String>,
     ) -> Result<(), ProcessEnd> {
         let records: Arc<[Record]> = work.records().into();
-        let Some(destination) = self.policy().destination.clone() else { return Ok(()) };
-        if self.policy().parks && reason != GivenUp::KeyParked {
+        let Some(destination) = self.policy().destination.clone() else {
+            return Err(self.without_destination(&records).await);
+        };
+        let is_failure = !matches!(reason, GivenUp::KeyParked | GivenUp::RecordAgeExceeded);
+        if self.policy().parks && is_failure {
             self.park(&records).await?;
         }
         let failed = FailedBatch {
@@ -313,16 +339,37 @@ impl Processor {
         Ok(())
     }
 
+    /// The keys of these records are parked, by a run that had a destination: they wait for one.
+    async fn without_destination(&self, records: &[Record]) -> ProcessEnd {
+        let told = format!(
+            "the keys of {} of {} are parked (the attribute `parked` of its row), and there is no \
+             on-failure destination to write them to: set LEASEHOLD_ON_FAILURE, or release the keys",
+            place(records),
+            self.shard
+        );
+        tracing::error!(stream = %self.context.stream, shard = %self.shard, problem = told);
+        loop {
+            if let Err(end) = self.wait(RETRY.1, &told).await {
+                return end;
+            }
+        }
+    }
+
     /// Parks the keys of what is given up, so that what comes later of them waits for it.
     async fn park(&self, records: &[Record]) -> Result<(), ProcessEnd> {
-        let keys = || records.iter().filter_map(|record| record.partition_key.clone()).collect();
+        let keys = || -> BTreeSet<String> {
+            records.iter().filter_map(|record| record.partition_key.clone()).collect()
+        };
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
         while !self.held.park(keys(), MOST_PARKED) {
             let told = format!(
-                "{} of {} can be given up only if their keys are parked, and {MOST_PARKED} keys are \
-                 parked already: release some (the attribute `parked` of the shard's row)",
+                "{} of {} can be given up only if their keys are parked, and that would be more than \
+                 {MOST_PARKED}: {} beside the {} that are parked already; release some (the attribute \
+                 `parked` of the shard's row), or handle fewer records in a batch",
                 place(records),
-                self.shard
+                self.shard,
+                keys().len(),
+                self.held.parked().len()
             );
             tracing::error!(stream = %self.context.stream, shard = %self.shard, problem = told);
             self.wait(backoff.next(), &told).await?;
@@ -389,8 +436,9 @@ impl Processor {
             lasted.as_millis()
         );
         match self.context.run.total {
-            Some(total) if lasted < total / 2 => ProcessEnd::CutShort(problem),
-            _ => ProcessEnd::Failed(problem),
+            Some(total) if lasted >= total / 2 => ProcessEnd::Failed(problem),
+            // A run without an end was stopped by somebody: that says nothing of the call.
+            _ => ProcessEnd::CutShort(problem),
         }
     }
 

@@ -197,21 +197,24 @@ impl Reader {
         drop_unwanted(&mut records, place);
         if let Some(until) = self.context.read.until {
             let has_more = cut(&mut records, until);
-            place.is_over = has_more || (empty && now >= until + AFTER_UNTIL);
+            // The last page of a closed shard ends it: what follows is in its children.
+            let nothing_to_come = empty && next.is_some() && now >= until + AFTER_UNTIL;
+            place.is_over = has_more || nothing_to_come;
         }
         let entries = self.number(records, &mut place.index);
         if !entries.is_empty() {
             let size = entries.iter().map(Entry::size).sum::<usize>();
             reservation.settle(size + self.context.handler.memory(size));
-            self.held.keep(place.index, (reservation, slot));
-            self.lanes.send(entries, behind_ms);
+            self.held.keep(place.index, reservation);
+            self.lanes.send(entries, behind_ms, slot);
         }
         if place.is_over {
             // The next page lies behind records that are not delivered.
             return Ok(facts);
         }
         place.has_fetched |= read_to.is_some();
-        place.last = read_to.or_else(|| place.last.take());
+        // A service may begin before the position: that does not move back.
+        place.last = read_to.max(place.last.take());
         place.iterator = next;
         if let Some(iterator) = place.iterator.clone() {
             let iterator = IssuedIterator { iterator, at: now };
@@ -338,7 +341,7 @@ impl Reader {
             SourceErrorKind::Throttled => {
                 self.context.counters.throttled.add(1);
                 self.pace.refused();
-                Ok(place.backoff.next())
+                Ok(place.backoff.next().max(self.pace.call_interval()))
             }
             SourceErrorKind::Unavailable => {
                 tracing::warn!(stream = %self.context.stream, shard = %self.shard, %error, "trying again");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::lineage::Inherited;
-use crate::lease::{Checkpoint, Resume, Row};
+use crate::lease::{Checkpoint, Progress, Resume, Row};
 use crate::position::Position;
 use crate::record::SequenceNumber;
 use crate::stream::Start;
@@ -50,6 +50,8 @@ pub(super) struct Beginning {
     pub(super) not_before: Option<Timestamp>,
     /// What to say of that to the shard's descendants.
     pub(super) since: Option<Timestamp>,
+    /// What the row tells beyond its checkpoint, as far as it holds for this beginning.
+    pub(super) told: Progress,
     /// The time of the position, where the stream no longer reaches back to it: what followed may be
     /// lost.
     pub(super) past_retention: Option<Timestamp>,
@@ -71,6 +73,7 @@ impl Beginning {
             // Its row shows from the first renewal on that one of ours has begun it, records or not: its
             // parents' rows may be deleted then.
             since: Some(Timestamp::default()),
+            told: Progress::default(),
             past_retention: None,
         }
     }
@@ -101,13 +104,13 @@ pub(super) fn begin(row: &Row, inherited: Inherited, terms: &Terms) -> Option<Be
         return None;
     }
     let stored = stored(row, inherited, terms);
-    let progress = row.progress();
     // Behind no checkpoint, what was told holds for a shard that was opened as it would be now.
     let is_same = row.checkpoint.is_some() || row.since == stored.since;
-    let resume = progress.resume.filter(|_| is_same && progress.partial.is_none());
-    let past_retention = past_retention(row, resume.as_ref(), terms);
-    let mut begin = Beginning { past_retention, ..stored };
-    if progress.partial.is_some() && terms.deaggregate {
+    let told = if is_same { row.progress() } else { Progress::default() };
+    let resume = told.resume.clone().filter(|_| told.partial.is_none());
+    let past_retention = past_retention(row, told.resume.as_ref(), terms);
+    let mut begin = Beginning { past_retention, told, ..stored };
+    if begin.told.partial.is_some() && terms.deaggregate {
         begin.origin = Origin::Partial;
     }
     if let Some(resume) = resume {

@@ -8,13 +8,9 @@ use std::sync::Arc;
 
 use super::budget::Reservation;
 use super::item::Mark;
-use super::lanes::Place;
 use crate::lease::{Attempts, Checkpoint, IssuedIterator, Partial, Progress, Resume, Standing};
 use crate::record::{Record, SequenceNumber};
 use crate::time::Timestamp;
-
-/// The memory and the place that a page takes.
-pub(super) type PageHold = (Reservation, Place);
 
 /// How far a reader has got.
 #[derive(Clone, Debug)]
@@ -43,8 +39,8 @@ pub(super) struct Watermark {
     above: BTreeMap<u64, Done>,
     /// Failed tries, by the number of the first item of what failed.
     attempts: BTreeMap<u64, Attempts>,
-    /// Pages that are not done with, by the number behind their last item.
-    pages: VecDeque<(u64, PageHold)>,
+    /// The memory of pages that are not done with, by the number behind their last item.
+    pages: VecDeque<(u64, Reservation)>,
     /// How far the reader is ahead.
     reached: Option<Reached>,
 }
@@ -140,7 +136,10 @@ impl Watermark {
         while self.pages.front().is_some_and(|(end, _)| *end <= self.next) {
             self.pages.pop_front();
         }
-        self.resume = None;
+        // Inside an aggregate the checkpoint is the one before, and so is when nothing followed it.
+        let kept = self.resume.take().filter(|_| self.partial.is_some());
+        let empty_at = kept.and_then(|resume| resume.empty_at);
+        self.resume = empty_at.map(|_| Resume { empty_at, ..Resume::default() });
         if self.reached.as_ref().is_some_and(|reached| reached.index <= self.next) {
             self.go_on();
         }
@@ -163,8 +162,8 @@ impl Watermark {
         }
     }
 
-    /// Keeps the memory and the place of a page until all items below `end` are done.
-    pub(super) fn keep(&mut self, end: u64, page: PageHold) {
+    /// Keeps the memory of a page until all items below `end` are done.
+    pub(super) fn keep(&mut self, end: u64, page: Reservation) {
         if end > self.next {
             self.pages.push_back((end, page));
         }
@@ -194,11 +193,6 @@ impl Watermark {
             let kept = self.parked.iter().filter(|key| !is_released(key)).cloned().collect();
             self.parked = Arc::new(kept);
         }
-    }
-
-    /// Whether everything before the item of this number is done.
-    pub(super) fn is_next(&self, index: u64) -> bool {
-        self.next == index
     }
 
     /// The failed tries of what begins with this item.

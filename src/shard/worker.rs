@@ -1,6 +1,7 @@
 //! The worker of one shard: everything between its take and its release.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use super::start::Beginning;
 use super::watermark::Watermark;
 use crate::lease::{Row, Taken};
 use crate::record::HashRange;
+use crate::stream::SourceErrorKind;
 use crate::summary::{Origin, Outcome};
 use crate::time::Moment;
 
@@ -42,6 +44,8 @@ pub(super) struct ShardReport {
     pub(super) caught_up: bool,
     /// A handler call did not come to an end and could not be cancelled: it blocks its thread.
     pub(super) stuck: bool,
+    /// What went wrong is wrong with the whole stream: it may not be read, say.
+    pub(super) is_of_stream: bool,
     /// Its row was deleted under this run.
     pub(super) is_gone: bool,
     /// The row as it was left, where that is known.
@@ -69,6 +73,7 @@ impl ShardReport {
             error: Some(error),
             caught_up: false,
             stuck: false,
+            is_of_stream: false,
             is_gone: false,
             row: None,
         }
@@ -117,11 +122,14 @@ impl Worker {
     pub(super) async fn work(self) -> ShardReport {
         let context = self.context;
         let since = self.beginning.as_ref().and_then(|beginning| beginning.since);
+        let told = self.beginning.as_ref().map(|beginning| beginning.told.clone());
+        let told = told.unwrap_or_else(|| self.taken.row.progress());
+        let partial = told.partial.clone();
         let held = Arc::new(Held::new(
             context.clock.clone(),
             self.sent,
             &context.phases.cancel,
-            Watermark::opened(since, self.taken.row.progress(), self.parked),
+            Watermark::opened(since, told, self.parked),
         ));
         let (order, orders) = oneshot::channel();
         let keeper = Keeper {
@@ -147,7 +155,10 @@ impl Worker {
 
         // A lane that ends before its time ends the others, and the reading.
         let stop = self.control.stop.child_token();
-        let (lanes, ends) = Lanes::new(context.read.lanes);
+        // Which record a process died of is found one batch after the other.
+        let is_suspect = self.taken.had_expired && context.read.failure.retries.is_some();
+        let count = if is_suspect { NonZeroUsize::MIN } else { context.read.lanes };
+        let (lanes, ends) = Lanes::new(count);
         let processor = |lane| Processor {
             context: context.clone(),
             held: held.clone(),
@@ -155,7 +166,7 @@ impl Worker {
             stream_arn: self.stream_arn.clone(),
             stop: stop.clone(),
             batcher: Batcher::new(lane, &context),
-            foresight: self.taken.had_expired.then(Foresight::default),
+            foresight: is_suspect.then(Foresight::default),
             records: 0,
         };
         // Dropped with the worker, the set takes its tasks with it.
@@ -169,7 +180,7 @@ impl Worker {
             stop: stop.clone(),
             lanes,
             retention: self.retention,
-            partial: self.taken.row.progress().partial,
+            partial,
             hash_range: self.hash_range,
         };
         let done = run(&context, reader, beginning, processors, stop).await;
@@ -218,6 +229,12 @@ impl Done {
 
     fn caught_up(&self) -> bool {
         matches!(&self.read, Some(Read { end: ReadEnd::CaughtUp, .. }))
+    }
+
+    /// Whether the whole stream cannot be read.
+    fn is_of_stream(&self) -> bool {
+        matches!(&self.read, Some(Read { end: ReadEnd::Failed(error), .. })
+            if error.kind() == SourceErrorKind::Stream)
     }
 
     /// Whether the handler was only cut short by the run's deadline: told, but no failure.
@@ -327,7 +344,7 @@ fn report(shard: Arc<str>, from: Option<Origin>, done: Done, ending: Ending) -> 
     let outcome = match ending.fate {
         Fate::Lost if !stuck => Outcome::Lost,
         Fate::Gone => Outcome::Failed,
-        _ if done.excused() => Outcome::Released,
+        Fate::Released if done.excused() => Outcome::Released,
         _ if error.is_some() => Outcome::Failed,
         _ if from.is_none() || done.finished() || done.read_until() => Outcome::Finished,
         _ => Outcome::Released,
@@ -342,6 +359,7 @@ fn report(shard: Arc<str>, from: Option<Origin>, done: Done, ending: Ending) -> 
         error,
         caught_up: done.caught_up(),
         stuck,
+        is_of_stream: done.is_of_stream(),
         is_gone: ending.fate == Fate::Gone,
         row: ending.row,
     }

@@ -207,3 +207,21 @@ async fn times_are_those_of_kinesis_however_wrong_the_hosts_clock_is() {
     broker.run(scene.once()).await.unwrap();
     assert_eq!(scene.notes.all(), ["new", "newer"]);
 }
+
+/// SPEC §6.2, §6.8: what did not hold for a run must not come back behind it.
+#[tokio::test(start_paused = true)]
+async fn a_resume_that_was_refused_is_not_left_to_a_later_run() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    scene.put(&shard, ["old"]);
+    sleep(MINUTE).await;
+    scene.noting(Position::Latest).run(scene.once()).await.unwrap();
+    assert!(scene.table.row(&shard).await.resume.is_some());
+    // The start is changed, and the first run that obeys it gets nowhere.
+    let failing = |_: leasehold::Batch| std::future::ready(Err::<(), _>("not yet"));
+    let subscription = Subscription::new(name()).start_at(Position::TrimHorizon);
+    let broker = scene.broker().subscribe(subscription, failing);
+    broker.run(Run::lasting(Duration::from_secs(20))).await.unwrap_err();
+    scene.noting(Position::TrimHorizon).run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.all(), ["old"]);
+}

@@ -182,3 +182,18 @@ async fn the_checkpoint_passes_no_record_that_is_not_delivered() {
     run(&replay(&scene, start, start + 2 * HOUR)).await;
     assert_eq!(scene.notes.take(), ["at the end", "behind the end, and earlier"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_children_of_a_shard_that_was_split_before_the_window_are_read() {
+    // SPEC §6.2: the last page of a closed shard is empty, and it has no more to come, but they have.
+    let scene = Scene::new(1);
+    let parent = scene.shard(0);
+    let start = scene.clock.wall();
+    put_hourly(&scene, &parent, &["0"]).await;
+    let [child, _] = scene.stream.split(&parent);
+    pass(HOUR).await;
+    put_hourly(&scene, &child, &["1", "2"]).await;
+    let broker = replay(&scene, start + 90 * MINUTE, start + 150 * MINUTE);
+    assert_eq!(run(&broker).await.reason, Reason::Finished);
+    assert_eq!(scene.notes.all(), ["1"]);
+}

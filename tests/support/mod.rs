@@ -29,6 +29,8 @@ pub enum Fate {
     Throttle,
     /// It is not applied: the service is down.
     Refuse,
+    /// It is not applied: the role may not write to the table.
+    Deny,
 }
 
 type Plan = dyn Fn(&LeaseKey, &Change) -> Fate + Send + Sync;
@@ -214,6 +216,7 @@ impl LeaseStore for Table {
         match fate {
             Fate::Throttle => return Err(StoreError::new(StoreErrorKind::Throttled, "throttled")),
             Fate::Refuse => return Err(down("the service is down")),
+            Fate::Deny => return Err(StoreError::new(StoreErrorKind::Table, "not allowed")),
             Fate::Delay(time) => tokio::time::sleep(time).await,
             Fate::Pass | Fate::LoseReply(_) => {}
         }
