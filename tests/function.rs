@@ -250,7 +250,8 @@ async fn a_run_tells_its_metrics_on_standard_output() {
     function.invoke(Invocation::default().within(seconds(5))).await.unwrap();
     let stdout = function.stdout();
     let lines = stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let told = lines.filter(|line| line["_aws"].is_object()).last().expect("metrics");
+    let mut told = lines.filter(|line| line["_aws"].is_object());
+    let told = told.next_back().expect("metrics");
     assert_eq!((&told["Stream"], &told["Records"]), (&json!(STREAM), &json!(300)), "{told:#}");
     assert_eq!((&told["LeasesTaken"], &told["LeasesHeld"]), (&json!(2), &json!(0)));
     let lag = told["LagMilliseconds"].as_u64().expect("known");

@@ -180,11 +180,11 @@ impl Lineage {
         })
     }
 
-    /// Whether the shard waits for a parent that was not done when a row was last written for it, and
-    /// that one listing has lacked.
+    /// Whether the shard waits for a parent that is not known to be done, and that one listing has
+    /// lacked.
     fn is_held_up_in_doubt(&self, shard: &str, parent: &str, rows: &impl Rows) -> bool {
         self.doubtful.contains(parent)
-            && rows.row(parent).is_some_and(|row| !row.is_finished())
+            && !rows.row(parent).is_some_and(Row::is_finished)
             && !has_been_begun(shard, rows)
     }
 

@@ -75,7 +75,8 @@ async fn an_unfinished_parent_past_retention_is_counted_as_a_gap_and_blocks_nobo
     assert_eq!(summary.gaps, 0, "nor by one that lists it away twice");
 }
 
-/// §6.3: one that nobody has ever read is not even a gap.
+/// §6.3: one that nobody has ever read is not even a gap. The first listing of a run may lack it by
+/// mistake, though: it is asked for once more before its children begin.
 #[tokio::test(start_paused = true)]
 async fn a_parent_past_retention_that_was_never_known_means_nothing() {
     let scene = Scene::new(1);
@@ -88,7 +89,7 @@ async fn a_parent_past_retention_that_was_never_known_means_nothing() {
     let broker = stream.noting(&scene, Position::TrimHorizon);
     let summary = broker.run(scene.once()).await.unwrap();
     assert_eq!(scene.notes.take(), ["left"]);
-    assert_eq!((summary.gaps, stream.count()), (0, 1));
+    assert_eq!((summary.gaps, stream.count()), (0, 2));
     assert_eq!(from(&summary, &left), Some(Origin::StartAt));
 }
 
