@@ -147,6 +147,8 @@ fn reading(world: &World, handler: &str, namespace: &str) -> Builder {
         .env("LEASEHOLD_HANDLER", handler)
         .env("LEASEHOLD_START_AT", "trim_horizon")
         .env("LEASEHOLD_NAMESPACE", namespace)
+        // The run ends with a look at what is new, after this wait: it is no part of reading.
+        .env("LEASEHOLD_POLL_MS", "200")
 }
 
 /// One invocation that reads all records.

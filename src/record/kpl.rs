@@ -66,6 +66,11 @@ pub(crate) enum Opened {
     Broken(Malformed),
 }
 
+/// Whether the record begins as an aggregate does.
+pub(crate) fn may_be_aggregate(record: &Record) -> bool {
+    record.data.starts_with(&MAGIC)
+}
+
 /// Looks whether `record` is an aggregate. Costs four bytes' comparison for a record that is none.
 pub(crate) fn open(record: &Record) -> Opened {
     match message(&record.data).map(|message| Users::read(record, message)) {

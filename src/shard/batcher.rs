@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::Context;
-use super::item::{Item, What};
+use super::item::{Item, Items, Mark, What};
 use super::lanes::{Entry, Lane, Records};
 use crate::counters::Counters;
 use crate::filter::Filter;
@@ -21,7 +21,7 @@ pub(super) struct Batcher {
     lane: Lane,
     waiting: VecDeque<Entry>,
     /// The batch that is being made.
-    batch: Vec<Item>,
+    batch: Items,
     /// When the oldest record of it was there.
     oldest: Option<Instant>,
     behind_ms: Option<u64>,
@@ -36,7 +36,7 @@ pub(super) struct Batcher {
 #[derive(Debug)]
 pub(super) enum Ready {
     /// To be handled together.
-    Batch(Vec<Item>),
+    Batch(Items),
     /// Nothing is to be done with these.
     Passed(Vec<Item>),
 }
@@ -49,7 +49,7 @@ impl Batcher {
         Self {
             lane,
             waiting: VecDeque::new(),
-            batch: Vec::new(),
+            batch: Items::default(),
             oldest: None,
             behind_ms: None,
             size: context.read.batch_size,
@@ -99,7 +99,7 @@ impl Batcher {
         }
         self.oldest = None;
         let batch = std::mem::take(&mut self.batch);
-        (!batch.is_empty()).then_some(Ready::Batch(batch))
+        (batch.len() > 0).then_some(Ready::Batch(batch))
     }
 
     /// Moves what waits into the batch, as much as it takes; what nothing is to be done with is given
@@ -107,6 +107,9 @@ impl Batcher {
     fn fill(&mut self) -> Vec<Item> {
         let mut passed = Vec::new();
         while !self.is_complete() && passed.len() < self.size {
+            if self.take_plain() {
+                continue;
+            }
             let Some(item) = self.take_one() else { break };
             match item.what {
                 What::Pass => passed.push(item),
@@ -114,7 +117,7 @@ impl Batcher {
                 What::Handle | What::Broken(_) => self.batch.push(item),
             }
         }
-        if !self.batch.is_empty() {
+        if self.batch.len() > 0 {
             self.oldest.get_or_insert_with(Instant::now);
         }
         passed
@@ -123,8 +126,29 @@ impl Batcher {
     /// What the filter leaves out counts as done (SPEC §8.5).
     fn leaves_out(&self, record: &Record) -> bool {
         let left_out = self.filter.as_ref().is_some_and(|filter| !filter.keeps(record));
-        self.counters.filtered.add(left_out.into());
+        if left_out {
+            self.counters.filtered.add(1);
+        }
         left_out
+    }
+
+    /// Takes as many records as there is room for, where they need no second look: nearly always.
+    fn take_plain(&mut self) -> bool {
+        let (None, 1, Some(Entry::Plain { index, records })) =
+            (&self.filter, self.lane.of, self.waiting.front_mut())
+        else {
+            return false;
+        };
+        let count = records.len().min(self.size - self.batch.len());
+        let first = *index;
+        *index += count as u64;
+        let mark = |index| Mark { index, last: true };
+        self.batch.marks.extend((first..*index).map(mark));
+        self.batch.records.extend(records.by_ref().take(count));
+        if records.len() == 0 {
+            self.waiting.pop_front();
+        }
+        true
     }
 
     /// Takes the next item of this lane.
@@ -132,9 +156,9 @@ impl Batcher {
         loop {
             match self.waiting.pop_front()? {
                 Entry::Item(item) => return Some(item),
-                mut aggregate => {
-                    let Some(item) = aggregate.next() else { continue };
-                    self.waiting.push_front(aggregate);
+                mut several => {
+                    let Some(item) = several.next() else { continue };
+                    self.waiting.push_front(several);
                     if self.lane.takes(&item) {
                         return Some(item);
                     }
@@ -145,14 +169,13 @@ impl Batcher {
 
     /// Whether the batch takes no more. What cannot be handled is a batch of its own.
     fn is_complete(&self) -> bool {
-        let is_broken = |item: &Item| matches!(item.what, What::Broken(_));
         let ends_there = || match self.waiting.front() {
-            Some(Entry::Item(item)) => is_broken(item),
+            Some(Entry::Item(item)) => matches!(item.what, What::Broken(_)),
             _ => false,
         };
         self.batch.len() >= self.size
-            || self.batch.last().is_some_and(is_broken)
-            || (!self.batch.is_empty() && ends_there())
+            || self.batch.broken.is_some()
+            || (self.batch.len() > 0 && ends_there())
     }
 }
 
@@ -162,7 +185,6 @@ mod tests {
 
     use super::*;
     use crate::record::SequenceNumber;
-    use crate::shard::item::Mark;
 
     fn lane() -> (mpsc::UnboundedSender<Records>, Lane) {
         let (sender, pages) = mpsc::unbounded_channel();
@@ -189,7 +211,7 @@ mod tests {
         Batcher {
             lane,
             waiting: VecDeque::new(),
-            batch: Vec::new(),
+            batch: Items::default(),
             oldest: None,
             behind_ms: None,
             size,

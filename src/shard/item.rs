@@ -10,6 +10,29 @@ pub(super) struct Item {
     pub(super) what: What,
 }
 
+/// Records that are to be handled together.
+#[derive(Debug, Default)]
+pub(super) struct Items {
+    pub(super) marks: Vec<Mark>,
+    pub(super) records: Vec<Record>,
+    /// Why the one record of these cannot be handed on.
+    pub(super) broken: Option<Box<str>>,
+}
+
+impl Items {
+    pub(super) fn len(&self) -> usize {
+        self.marks.len()
+    }
+
+    pub(super) fn push(&mut self, item: Item) {
+        if let What::Broken(reason) = item.what {
+            self.broken = Some(reason);
+        }
+        self.marks.push(item.mark);
+        self.records.push(item.record);
+    }
+}
+
 /// What is to be done with a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::item::{Item, Mark, What};
+use crate::record::Record;
 use crate::record::kpl::Users;
 
 /// What was read and is to be handled, in order.
@@ -28,9 +29,17 @@ impl Records {
     }
 }
 
-/// A record of the stream.
+/// A part of what was read.
 #[derive(Clone, Debug)]
 pub(super) enum Entry {
+    /// Plain records, which are nearly always all of a page: not one of them is moved before it is
+    /// handled.
+    Plain {
+        /// The number of the next one.
+        index: u64,
+        records: std::vec::IntoIter<Record>,
+    },
+    /// One record.
     Item(Item),
     /// An aggregate, which is taken apart as it is handled: how much it holds is its producer's choice.
     Aggregate {
@@ -44,6 +53,7 @@ impl Entry {
     /// How many items it is.
     pub(super) fn len(&self) -> u64 {
         match self {
+            Self::Plain { records, .. } => records.len() as u64,
             Self::Item(_) => 1,
             Self::Aggregate { users, .. } => users.len() as u64,
         }
@@ -52,14 +62,21 @@ impl Entry {
     /// Roughly what it costs in memory.
     pub(super) fn size(&self) -> usize {
         match self {
+            Self::Plain { records, .. } => records.as_slice().iter().map(Record::size).sum(),
             Self::Item(item) => item.record.size(),
             Self::Aggregate { users, .. } => users.size(),
         }
     }
 
-    /// The next item of an aggregate, if there is one.
+    /// The next item of several, if there is one.
     pub(super) fn next(&mut self) -> Option<Item> {
         match self {
+            Self::Plain { index, records } => {
+                let record = records.next()?;
+                let mark = Mark { index: *index, last: true };
+                *index += 1;
+                Some(Item { mark, record, what: What::Handle })
+            }
             Self::Item(_) => None,
             Self::Aggregate { index, users } => {
                 let record = users.next()?;
@@ -118,8 +135,13 @@ impl Lanes {
             return;
         }
         let mut parts: Vec<Vec<Entry>> = self.lanes.iter().map(|_| Vec::new()).collect();
-        for entry in entries {
-            match &entry {
+        for mut entry in entries {
+            match &mut entry {
+                Entry::Plain { .. } => {
+                    while let Some(item) = entry.next() {
+                        parts[lane_of(&item, self.lanes.len())].push(Entry::Item(item));
+                    }
+                }
                 Entry::Item(item) => parts[lane_of(item, self.lanes.len())].push(entry),
                 // Each lane takes its own out of it.
                 Entry::Aggregate { .. } => {

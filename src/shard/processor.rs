@@ -14,7 +14,7 @@ use super::batcher::{Batcher, Ready};
 use super::call::{Called, call, place};
 use super::failure::{FailurePolicy, Next};
 use super::held::Held;
-use super::item::{Item, Mark};
+use super::item::{Item, Items, Mark};
 use super::{Backoff, Context};
 use crate::destination::{FailedBatch, GivenUp};
 use crate::handler::{Batch, BatchParts, FailureKind};
@@ -123,7 +123,7 @@ impl Processor {
     }
 
     /// Handles one batch until all of it is done or given up: what failed is tried again, with backoff.
-    async fn work_off(&mut self, items: Vec<Item>) -> Result<(), ProcessEnd> {
+    async fn work_off(&mut self, items: Items) -> Result<(), ProcessEnd> {
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
         let mut work = Work::new(items, |records| self.batch_of(records));
         let mut problem = None;

@@ -298,14 +298,18 @@ impl Reader {
 
     /// Numbers what is to be handled, and opens aggregates (SPEC §7).
     fn number(&self, records: Vec<Record>, next: &mut u64) -> Vec<Entry> {
+        let opens = self.context.read.deaggregate;
+        if !(opens && records.iter().any(kpl::may_be_aggregate)) {
+            let index = *next;
+            *next += records.len() as u64;
+            let plain = Entry::Plain { index, records: records.into_iter() };
+            return (plain.len() > 0).then_some(plain).into_iter().collect();
+        }
         let mut entries = Vec::with_capacity(records.len());
         for record in records {
             let partial = self.partial.as_ref().filter(|of| of.sequence == record.sequence);
             let done = partial.map_or(0, |partial| partial.done);
-            let opened = match self.context.read.deaggregate {
-                true => kpl::open(&record),
-                false => Opened::Plain,
-            };
+            let opened = kpl::open(&record);
             let mark = Mark { index: *next, last: true };
             let item = |what| Entry::Item(Item { mark, record, what });
             let entry = match opened {

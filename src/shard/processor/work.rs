@@ -2,7 +2,7 @@
 
 use crate::handler::Batch;
 use crate::record::Record;
-use crate::shard::item::{Item, Mark, What};
+use crate::shard::item::{Items, Mark};
 
 /// A batch, and the parts that it was cut into.
 pub(super) struct Work {
@@ -19,17 +19,8 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn new(items: Vec<Item>, batch_of: impl FnOnce(Vec<Record>) -> Batch) -> Self {
-        let mut broken = None;
-        let (marks, records): (Vec<_>, Vec<_>) = items
-            .into_iter()
-            .map(|item| {
-                if let What::Broken(reason) = item.what {
-                    broken = Some(reason);
-                }
-                (item.mark, item.record)
-            })
-            .unzip();
+    pub(super) fn new(items: Items, batch_of: impl FnOnce(Vec<Record>) -> Batch) -> Self {
+        let Items { marks, records, broken } = items;
         let ends = vec![marks.len()];
         Self { marks, whole: batch_of(records), broken, from: 0, ends, handed_out: false }
     }
