@@ -54,9 +54,9 @@ impl Subscription {
     /// that the positions of the live one are left alone, begin at [`Position::AtTimestamp`] and end
     /// here. A shard is done when it shows a record that arrived at `time` or later, or when it has
     /// nothing new and Kinesis's clock is past `time`, or when it is closed and read to its end; then
-    /// its children are read too. Its outcome is [`Outcome::Finished`], and its row keeps the checkpoint
+    /// its children are read too. Its outcome is [`Outcome::Finished`](crate::Outcome::Finished), and its row keeps the checkpoint
     /// of the last record that was delivered: only a closed shard is marked as ended. Once all shards
-    /// are done, the run ends with [`Reason::Finished`], a run without an end too, and later runs see it
+    /// are done, the run ends with [`Reason::Finished`](crate::Reason::Finished), a run without an end too, and later runs see it
     /// from the rows: they read no shard, and end at once with the same reason.
     ///
     /// Arrival times are approximate: in each shard the read ends at the first record that arrived at
