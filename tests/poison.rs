@@ -118,8 +118,10 @@ async fn it_is_given_up_after_its_tries_whoever_is_killed_between_them() {
         assert!(!passed, "before it is in the queue");
         let function = scene.function(&settings).spawn().await;
         let _ = function.invoke(Invocation::default().within(Duration::from_secs(15))).await;
+        // The dead one's lease has to run out first: until then there is nothing to take.
+        tokio::time::sleep(Duration::from_millis(500)).await;
         runs += 1;
-        assert!(runs < 8);
+        assert!(runs < 60);
     }
     let messages = queue.messages().await;
     let document: Value = serde_json::from_str(&messages[0].body).unwrap();
