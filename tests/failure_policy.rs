@@ -621,3 +621,35 @@ async fn parked_keys_without_a_destination_block_their_shard_and_say_so() {
     assert_eq!(scene.notes.of(&good).len(), 3);
     assert_eq!(scene.table.checkpoint(&bad).await.as_deref(), Some("1"));
 }
+
+/// Another run may have other lanes, and then the first records are others.
+#[tokio::test(start_paused = true)]
+async fn what_other_lanes_have_tried_is_given_up_by_nobody() {
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    let letters = Letters::default();
+    for n in 0..60 {
+        scene.stream.put(&shard, &format!("key-{}", n % 6), n.to_string().into_bytes()).unwrap();
+    }
+    let tried = Arc::new(Mutex::new(std::collections::BTreeSet::new()));
+    for lanes in [3, 1, 3, 1, 1] {
+        let tried = tried.clone();
+        // Everything of one key fails: in three lanes its batches hold other records than in one.
+        let handler = move |batch: Batch| {
+            tried.lock().unwrap().extend(texts(&batch));
+            let bad = batch.iter().any(|record| record.partition_key.as_deref() == Some("key-0"));
+            std::future::ready(if bad { Err("poison") } else { Ok(()) })
+        };
+        let subscription = subscription(&letters)
+            .batch_size(7)
+            .parallelization_factor(NonZeroUsize::new(lanes).unwrap())
+            .maximum_retry_attempts(4);
+        let broker = scene.broker().subscribe(subscription, handler);
+        let _ = broker.run(Run::lasting(secs(4))).await;
+    }
+    assert!(!letters.texts().is_empty());
+    let tried = tried.lock().unwrap();
+    for (text, _) in letters_in_order(&letters) {
+        assert!(tried.contains(&text), "{text} was given up untried");
+    }
+}

@@ -60,6 +60,11 @@ impl Batcher {
         }
     }
 
+    /// How many lanes the shard has.
+    pub(super) fn lanes(&self) -> usize {
+        self.lane.of
+    }
+
     /// How far behind the tip the newest page ended.
     pub(super) fn behind_ms(&self) -> Option<u64> {
         self.behind_ms

@@ -134,7 +134,7 @@ impl Processor {
             if self.stop.is_cancelled() {
                 return Err(ProcessEnd::Stopped);
             }
-            let mut before = self.held.attempts(index);
+            let mut before = self.in_lanes(self.held.attempts(index));
             work.cut(before.size);
             if let Some(reason) = self.to_give_up(&mut work, before) {
                 let last = work.marks().last().copied();
@@ -380,7 +380,16 @@ impl Processor {
     /// Notes the tries of what is next.
     fn tried(&self, work: &Work, attempts: Attempts) {
         if let Some(index) = work.index() {
-            self.held.tried(index, attempts);
+            self.held.tried(index, self.in_lanes(attempts));
+        }
+    }
+
+    /// Of several lanes each has records of its own, and another run may have other lanes: there, tries
+    /// are only told of the first record, which is the same whoever counts.
+    fn in_lanes(&self, attempts: Attempts) -> Attempts {
+        match self.batcher.lanes() {
+            1 => attempts,
+            _ => Attempts { size: attempts.size.map(|_| 1), ..attempts },
         }
     }
 

@@ -209,7 +209,7 @@ impl Destination for Letters {
             return Err(DestinationError::new(DestinationErrorKind::Unavailable, "down"));
         }
         let numbers: Vec<_> = batch.records.iter().map(|record| record.sequence.clone()).collect();
-        world.done(&batch.shard, &numbers);
+        world.given_up(&batch.shard, &numbers);
         Ok(())
     }
 }

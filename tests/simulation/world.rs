@@ -464,8 +464,21 @@ impl World {
         self.done(shard, done);
     }
 
-    /// These records are done, or given up: they are at the on-failure destination.
-    pub fn done(&mut self, shard: &str, done: &[SequenceNumber]) {
+    /// These records are at the on-failure destination, handled or not.
+    pub fn given_up(&mut self, shard: &str, numbers: &[SequenceNumber]) {
+        let state = self.shards.get_mut(shard).unwrap();
+        for sequence in numbers {
+            let index = state.records.partition_point(|record| record.sequence < *sequence);
+            let key = state.records[index].partition_key.clone().unwrap_or_default();
+            let handed_over = state.delivered_of_key.entry(key).or_default();
+            *handed_over = (*handed_over).max(state.ranks[index] + 1);
+            state.delivered = state.delivered.max(index + 1);
+        }
+        self.done(shard, numbers);
+    }
+
+    /// These records are done.
+    fn done(&mut self, shard: &str, done: &[SequenceNumber]) {
         let Some(state) = self.shards.get_mut(shard) else { return };
         for sequence in done {
             state.done.insert(state.records.partition_point(|record| record.sequence < *sequence));
