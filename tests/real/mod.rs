@@ -45,6 +45,8 @@ pub fn appending(world: &World, output: &Path) -> Builder {
         .function(BINARY, STREAM, TABLE)
         .env("LEASEHOLD_HANDLER", format!("jsonl:{}", output.display()))
         .env("LEASEHOLD_START_AT", "trim_horizon")
+        // Whoever attacks by hand sets more: LEASEHOLD_PARALLELIZATION_FACTOR=4 make chaos, say.
+        .envs(std::env::vars().filter(|(name, _)| name.starts_with("LEASEHOLD_")))
 }
 
 pub fn text<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
