@@ -539,3 +539,24 @@ async fn without_a_margin_shards_are_given_back_all_the_same() {
     let summary = broker.run(Run::lasting(secs(20)).margin(secs(0))).await.unwrap();
     assert!(!summary.stuck && summary.shards.iter().all(|s| s.outcome == Outcome::Released));
 }
+
+/// SPEC §6.6: a call that hangs is given up, the release at the end too.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_hangs_does_not_hold_the_run_beyond_its_deadline() {
+    let scene = Scene::new(2);
+    let (hung, good) = (scene.shard(0), scene.shard(1));
+    scene.put(&hung, 0..3);
+    scene.put(&good, 0..3);
+    let key = hung.clone();
+    scene.table.fail(move |row, change| {
+        let is_hung = is_release(change) && row.as_str().ends_with(&key);
+        if is_hung { Fate::Delay(secs(3_600)) } else { Fate::Pass }
+    });
+    let began = Instant::now();
+    let (error, summary) = failed(scene.noting(HORIZON).run(Run::lasting(secs(20))).await);
+    assert!(began.elapsed() <= secs(20), "{:?}", began.elapsed());
+    assert!(error.contains(&hung) && error.contains("runs out"), "{error}");
+    assert_eq!(summary.shards[0].outcome, Outcome::Failed);
+    assert_eq!(scene.table.row(&good).await.owner, None, "the other one is given back");
+    assert_eq!(scene.table.checkpoint(&hung).await.as_deref(), Some("3"), "by its last renewal");
+}
