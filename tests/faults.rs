@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use leasehold::lease::{Change, Edit};
 use leasehold::time::Timestamp;
-use leasehold::{Batch, Error, Outcome, Position, Record, Run, Subscription, Summary, each};
+use leasehold::{
+    Batch, Broker, Error, Outcome, Position, Record, Run, Subscription, Summary, each,
+};
 use support::{Fate, Scene, is_release, is_renewal, name, stranger};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -439,6 +441,10 @@ impl Broken {
             }
             "panic" if call == "records" => panic!("the source panics"),
             "hang" if call == "describe" => std::future::pending().await,
+            "expire" if call == "records" && self.0.calls().get(call) >= Some(&10) => {
+                let text = "GetRecords found no good AWS credentials: they have expired";
+                Some(Err(SourceError::new(SourceErrorKind::Stream, text)))
+            }
             "throttle" if call == "records" && self.0.calls().len() > 3 && fastrand::bool() => {
                 let text = "the shard's limit is exceeded";
                 Some(Err(SourceError::new(SourceErrorKind::Throttled, text)))
@@ -559,4 +565,26 @@ async fn a_release_that_hangs_does_not_hold_the_run_beyond_its_deadline() {
     assert_eq!(summary.shards[0].outcome, Outcome::Failed);
     assert_eq!(scene.table.row(&good).await.owner, None, "the other one is given back");
     assert_eq!(scene.table.checkpoint(&hung).await.as_deref(), Some("3"), "by its last renewal");
+}
+
+/// SPEC §6.6, §3: nobody waits for the deadline with what can only be mended from outside.
+#[tokio::test(start_paused = true)]
+async fn credentials_that_expire_in_a_run_end_it_with_everything_given_back() {
+    let scene = Scene::new(2);
+    for shard in [scene.shard(0), scene.shard(1)] {
+        scene.put(&shard, 0..3);
+    }
+    let source = Broken(scene.stream.clone(), "expire");
+    let broker = Broker::reading(source, scene.table.clone())
+        .clock(scene.clock.clone())
+        .subscribe(Subscription::new(name()).start_at(HORIZON), scene.notes.handler());
+    let began = Instant::now();
+    let (error, summary) = failed(broker.run(Run::lasting(secs(900))).await);
+    assert!(began.elapsed() < secs(20), "{:?}", began.elapsed());
+    assert!(error.contains("have expired"), "{error}");
+    assert_eq!(summary.records, 6);
+    for shard in [scene.shard(0), scene.shard(1)] {
+        let row = scene.table.row(&shard).await;
+        assert_eq!((row.owner, row.checkpoint.is_some()), (None, true));
+    }
 }
