@@ -20,7 +20,7 @@ use crate::shard::{Budget, Context, Coordinator, Phases, RunSettings};
 use crate::stream::{Source, StreamName};
 use crate::subscription::Subscription;
 use crate::summary::Summary;
-use crate::time::{Moment, SharedClock, SystemClock};
+use crate::time::{Moment, SharedClock, SystemClock, at};
 
 /// The default budget for pages, in bytes.
 const DEFAULT_BUDGET: usize = 200 * 1024 * 1024;
@@ -241,13 +241,6 @@ async fn wind(
         biased;
         () = over.cancelled() => {}
         () = steps => {}
-    }
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 

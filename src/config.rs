@@ -2,7 +2,8 @@
 //!
 //! Each setting is one line here that names it, says what it may be, and what holds without it.
 //! Nothing is wrong quietly: a value that is not allowed, a name that is not known (`LEASEHOLD_POLL`
-//! for `LEASEHOLD_POLL_MS`) and a setting that is set to nothing are all told in one [`ConfigError`]. Who wants a default leaves the variable out.
+//! for `LEASEHOLD_POLL_MS`) and a setting that is set to nothing are all told in one [`ConfigError`].
+//! Who wants a default leaves the variable out.
 //!
 //! AWS's own variables (`AWS_REGION`, `AWS_ENDPOINT_URL_KINESIS`, …) are read by the SDK.
 
@@ -101,7 +102,10 @@ pub struct Config {
     /// default they are, but for `lambda:` and `esm`, whose item identifiers could not tell user
     /// records apart.
     pub deaggregate: bool,
-    /// What becomes of batches that fail: five settings of their own.
+    /// `LEASEHOLD_PARALLELIZATION_FACTOR`: how many batches of a shard are handled at once, 1 to 10,
+    /// records of one partition key in order; 1 by default.
+    pub parallelization_factor: NonZeroUsize,
+    /// What becomes of batches that fail: settings of their own.
     pub failure: FailureConfig,
     /// `LEASEHOLD_MEMORY_MB`: the memory to plan reads with, in MiB; by default the function's
     /// (`AWS_LAMBDA_FUNCTION_MEMORY_SIZE`), elsewhere 512.
@@ -154,6 +158,7 @@ impl Config {
         const SECOND: Duration = Duration::from_secs(1);
         let streams = vars.required("STREAMS", streams);
         let shards = vars.optional("MAX_SHARDS", whole("shards", 1..=1_000_000));
+        let factor = vars.optional("PARALLELIZATION_FACTOR", whole("batches", 1..=10));
         let memory = vars.other(FUNCTION_MEMORY).and_then(|text| text.parse().ok());
         let memory = memory.unwrap_or(ASSUMED_MEMORY_MB).max(LEAST_MEMORY_MB);
         let poll_ms = SHORTEST_POLL_MS..=LONGEST_POLL_MS;
@@ -177,6 +182,7 @@ impl Config {
             batching_window: vars.optional(window, seconds(0..=300)).unwrap_or_default(),
             filter: vars.optional("FILTER", filter),
             deaggregate: vars.optional("DEAGGREGATE", boolean).unwrap_or(true),
+            parallelization_factor: factor.and_then(NonZeroUsize::new).unwrap_or(NonZeroUsize::MIN),
             failure: FailureConfig::read(vars),
             memory_mb: vars.optional("MEMORY_MB", whole("MiB", memory_mb)).unwrap_or(memory),
         };

@@ -59,6 +59,7 @@
 //! | [`StreamMetrics`] | what a run tells while it goes on |
 //! | [`time`] | timestamps and the injected clock |
 //! | `esm`, `encoded` | the event of AWS's own event source mapping, which handlers and destinations write |
+//! | `backoff` | waits between tries |
 //! | `aws` | what calls through the SDK have in common: failures, retries, timeouts |
 //!
 //! # Features
@@ -83,6 +84,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 
 mod aws;
+mod backoff;
 mod broker;
 pub mod config;
 mod counters;

@@ -7,7 +7,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
+
+/// Waits until a time; for ever, where there is none.
+pub(crate) async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
 
 /// A point in time, in whole milliseconds since the Unix epoch: the unit of `lease_expiry`.
 #[derive(

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::destination::{DestinationError, FailedBatch, GivenUp};
+use leasehold::lease::{Change, Edit};
 use leasehold::{
     Aggregate, Batch, Broker, Destination, Error, Outcome, Position, Run, Subscription, each,
 };
@@ -90,8 +91,8 @@ async fn progress_inside_an_aggregate_is_void_where_somebody_moved_the_checkpoin
     let _ = broker.run(Run::lasting(Duration::from_secs(5))).await;
     assert_eq!(scene.table.row(&shard).await.progress().partial.unwrap().done, 4);
     // A service that knows only the four attributes has done the first aggregate.
-    let row = scene.table.row(&shard).await;
-    scene.table.import_over(&shard, &row, "1").await;
+    let checkpoint = Edit::Set("1".parse().unwrap());
+    scene.table.edit(&shard, Change { checkpoint, ..Change::default() }).await;
     seen.lock().unwrap().clear();
     noting(&scene, &seen, subscription(), "").run(scene.once()).await.unwrap();
     let sequences: Vec<_> = seen.lock().unwrap().iter().map(|(at, ..)| at.clone()).collect();

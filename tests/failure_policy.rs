@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::destination::{DestinationError, DestinationErrorKind, FailedBatch, GivenUp};
+use leasehold::lease::{Change, Edit, Row};
 use leasehold::{
     Batch, Broker, Destination, Discard, Error, HandlerError, Outcome, Position, Run, Subscription,
     Summary,
@@ -443,6 +444,12 @@ fn letters_in_order(letters: &Letters) -> Vec<(String, GivenUp)> {
     told.flat_map(|(texts, _, reason)| texts.into_iter().map(move |text| (text, reason))).collect()
 }
 
+/// What an operator does to release the parked keys of a row.
+fn released(row: &Row) -> Change {
+    let counter = Edit::Set(row.counter.unwrap() + 1);
+    Change { counter, parked: Edit::Remove, ..Change::default() }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_parked_key_waits_at_the_destination_in_order_and_the_other_keys_go_on() {
     let scene = Scene::new(1);
@@ -476,10 +483,7 @@ async fn a_parked_key_waits_at_the_destination_in_order_and_the_other_keys_go_on
     assert_eq!(letters_in_order(&letters).last().unwrap(), &("31".to_owned(), GivenUp::KeyParked));
     let row = scene.table.row(&child).await;
     assert_eq!(row.parked, Some(["key-1".to_owned()].into()));
-    let counter = leasehold::lease::Edit::Set(row.counter.unwrap() + 1);
-    let parked = leasehold::lease::Edit::Remove;
-    let change = leasehold::lease::Change { counter, parked, ..Default::default() };
-    scene.table.edit(&child, change).await;
+    scene.table.edit(&child, released(&row)).await;
     scene.stream.put(&child, "key-1", "33").unwrap();
     broker(&[]).run(scene.once()).await.unwrap();
     assert_eq!(scene.notes.take(), ["33"]);
@@ -499,10 +503,7 @@ async fn a_key_that_is_released_under_its_owner_is_handled_again() {
     sleep(secs(5)).await;
     assert_eq!(letters_in_order(&letters).len(), 2);
     let row = scene.table.row(&shard).await;
-    let counter = leasehold::lease::Edit::Set(row.counter.unwrap() + 1);
-    let parked = leasehold::lease::Edit::Remove;
-    let change = leasehold::lease::Change { counter, parked, ..Default::default() };
-    scene.table.meddle(&shard, change).await;
+    scene.table.meddle(&shard, released(&row)).await;
     sleep(secs(5)).await;
     scene.stream.put(&shard, "key", "15").unwrap();
     sleep(secs(5)).await;
@@ -511,49 +512,47 @@ async fn a_key_that_is_released_under_its_owner_is_handled_again() {
     assert_eq!(scene.table.row(&shard).await.parked, None);
 }
 
+/// Runs that all die of the record with this text, a while after they began, until something is given
+/// up. What comes before it is handled within a moment, long before any renewal.
+async fn die_until_given_up(
+    scene: &Scene,
+    letters: &Letters,
+    subscription: &Subscription,
+    deadly: &'static str,
+) {
+    let mut deaths = 0;
+    while letters.put.lock().unwrap().is_empty() {
+        let handler = move |batch: Batch| async move {
+            if texts(&batch).contains(&deadly.to_owned()) {
+                std::future::pending::<()>().await;
+            }
+        };
+        let broker = scene.broker().subscribe(subscription.clone(), handler);
+        killed_after(broker, Duration::from_millis(2_500)).await;
+        deaths += 1;
+        assert!(deaths < 40, "{:?}", scene.table.row(&scene.shard(0)).await);
+    }
+}
+
 /// The record lies thousands of records behind the last renewal: each death leads nearer to it.
 #[tokio::test(start_paused = true)]
 async fn a_record_that_kills_the_process_is_found_however_far_behind_the_checkpoint_it_is() {
     let scene = Scene::new(1);
-    let shard = scene.shard(0);
     let letters = Letters::default();
-    scene.put(&shard, 1..=3_000);
-    let mut deaths = 0;
-    while letters.put.lock().unwrap().is_empty() {
-        // All of it is handled within a moment, long before any renewal.
-        let handler = |batch: Batch| async move {
-            if texts(&batch).contains(&"2345".to_owned()) {
-                std::future::pending::<()>().await;
-            }
-        };
-        let subscription = subscription(&letters).batch_size(10).bisect_batch_on_error(true);
-        let broker = scene.broker().subscribe(subscription.maximum_retry_attempts(0), handler);
-        killed_after(broker, Duration::from_millis(2_500)).await;
-        deaths += 1;
-        assert!(deaths < 40, "{:?}", scene.table.row(&shard).await);
-    }
+    scene.put(&scene.shard(0), 1..=3_000);
+    let subscription = subscription(&letters).batch_size(10).maximum_retry_attempts(0);
+    let bisecting = subscription.bisect_batch_on_error(true);
+    die_until_given_up(&scene, &letters, &bisecting, "2345").await;
     assert_eq!(letters.texts()[0].0, ["2345"], "it alone");
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_retries_only_what_was_there_when_the_process_died_is_given_up() {
     let scene = Scene::new(1);
-    let shard = scene.shard(0);
     let letters = Letters::default();
-    scene.put(&shard, 1..=3_000);
-    let mut deaths = 0;
-    while letters.put.lock().unwrap().is_empty() {
-        let handler = |batch: Batch| async move {
-            if texts(&batch).contains(&"2345".to_owned()) {
-                std::future::pending::<()>().await;
-            }
-        };
-        let subscription = subscription(&letters).batch_size(10).maximum_retry_attempts(0);
-        let broker = scene.broker().subscribe(subscription, handler);
-        killed_after(broker, Duration::from_millis(2_500)).await;
-        deaths += 1;
-        assert!(deaths < 40, "{:?}", scene.table.row(&shard).await);
-    }
+    scene.put(&scene.shard(0), 1..=3_000);
+    let subscription = subscription(&letters).batch_size(10).maximum_retry_attempts(0);
+    die_until_given_up(&scene, &letters, &subscription, "2345").await;
     let given_up = letters_in_order(&letters);
     assert!(
         given_up.len() <= 10 && given_up.iter().any(|(text, _)| text == "2345"),
@@ -564,24 +563,13 @@ async fn without_retries_only_what_was_there_when_the_process_died_is_given_up()
 #[tokio::test(start_paused = true)]
 async fn with_lanes_too_the_record_that_kills_is_given_up_and_no_healthy_one() {
     let scene = Scene::new(1);
-    let shard = scene.shard(0);
     let letters = Letters::default();
-    scene.put(&shard, 1..=40);
-    let mut deaths = 0;
-    while letters.put.lock().unwrap().is_empty() {
-        let handler = |batch: Batch| async move {
-            if texts(&batch) == ["13"] {
-                std::future::pending::<()>().await;
-            }
-        };
-        let subscription = subscription(&letters)
-            .batch_size(1)
-            .parallelization_factor(NonZeroUsize::new(4).unwrap())
-            .maximum_retry_attempts(2);
-        killed_after(scene.broker().subscribe(subscription, handler), secs(2)).await;
-        deaths += 1;
-        assert!(deaths < 40, "{:?}", scene.table.row(&shard).await);
-    }
+    scene.put(&scene.shard(0), 1..=40);
+    let subscription = subscription(&letters)
+        .batch_size(1)
+        .parallelization_factor(NonZeroUsize::new(4).unwrap())
+        .maximum_retry_attempts(2);
+    die_until_given_up(&scene, &letters, &subscription, "13").await;
     assert_eq!(letters.texts(), [(vec!["13".to_owned()], 3, GivenUp::RetryAttemptsExhausted)]);
 }
 
@@ -611,9 +599,8 @@ async fn parked_keys_without_a_destination_block_their_shard_and_say_so() {
     let (bad, good) = (scene.shard(0), scene.shard(1));
     scene.put(&bad, ["a", "b"]);
     scene.put(&good, 1..=3);
-    let parked = leasehold::lease::Edit::Set(["b".to_owned()].into());
-    let change = leasehold::lease::Change { parked, ..Default::default() };
-    scene.table.edit(&bad, change).await;
+    let parked = Edit::Set(["b".to_owned()].into());
+    scene.table.edit(&bad, Change { parked, ..Change::default() }).await;
     let broker = scene.noting(HORIZON);
     let error = broker.run(Run::lasting(secs(30))).await.unwrap_err().to_string();
     assert!(error.contains("`parked`") && error.contains("LEASEHOLD_ON_FAILURE"), "{error}");

@@ -5,6 +5,7 @@
 mod real;
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_world::World;
@@ -91,27 +92,48 @@ async fn assert_done(world: &World, log: &Log, key: &str) {
     assert!(row.contains_key("checkpoint") && !row.contains_key("lease_owner"), "{row:?}");
 }
 
+/// Writes the odd rows, and says how each is stored.
+async fn put_odd(world: &World, keys: &[String], odd: &[(&str, Row)]) -> Vec<Row> {
+    let mut before = Vec::new();
+    for (key, (_, row)) in keys.iter().zip(odd) {
+        world.dynamo.put_row(TABLE, key, row.clone()).await;
+        before.push(stored(world, key).await);
+    }
+    before
+}
+
+/// Each odd row is told of, and is as it was `before`.
+async fn assert_named_and_left_alone(
+    world: &World,
+    error: &InvocationError,
+    keys: &[String],
+    odd: &[(&str, Row)],
+    before: Vec<Row>,
+) {
+    for ((key, (attribute, _)), before) in keys.iter().zip(odd).zip(before) {
+        assert_named(error, key, attribute);
+        assert_eq!(stored(world, key).await, before, "{key} was written to");
+    }
+}
+
+async fn assert_others_done(world: &World, output: &Path, good: &[String]) {
+    let log = Log::read(output).unwrap();
+    for key in good {
+        assert_done(world, &log, key).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_rows_are_named_and_left_alone_and_the_other_shards_are_read() {
     let odd = odd_rows();
     let (world, keys, good) = world(odd.len()).await;
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("out.jsonl");
-    let mut before = Vec::new();
-    for (key, (_, row)) in keys.iter().zip(&odd) {
-        world.dynamo.put_row(TABLE, key, row.clone()).await;
-        before.push(stored(&world, key).await);
-    }
+    let before = put_odd(&world, &keys, &odd).await;
     let function = real::appending(&world, &output).spawn().await;
     let error = function.invoke(Invocation::default().within(secs(6))).await.unwrap_err();
-    for ((key, (attribute, _)), before) in keys.iter().zip(&odd).zip(before) {
-        assert_named(&error, key, attribute);
-        assert_eq!(stored(&world, key).await, before, "{key} was written to");
-    }
-    let log = Log::read(&output).unwrap();
-    for key in &good {
-        assert_done(&world, &log, key).await;
-    }
+    assert_named_and_left_alone(&world, &error, &keys, &odd, before).await;
+    assert_others_done(&world, &output, &good).await;
     let tried = writes(&world.dynamo_proxy.take_log());
     let is_odd = |shard: &str| keys.iter().any(|key| shard_of(key) == shard);
     assert!(!tried.iter().any(|write| is_odd(&write.shard)), "nothing was even tried: {tried:?}");
@@ -146,22 +168,12 @@ async fn rows_that_become_odd_or_are_deleted_mid_run_are_lost_and_not_written_ov
             sleep(millis(20)).await;
         }
     }
-    let mut before = Vec::new();
-    for (key, (_, row)) in keys.iter().zip(&odd) {
-        world.dynamo.put_row(TABLE, key, row.clone()).await;
-        before.push(stored(&world, key).await);
-    }
+    let before = put_odd(&world, &keys, &odd).await;
     world.dynamo.delete_row(TABLE, &deleted).await;
     Producer::new(world.kinesis.client(), STREAM).keys(200).put(1_000).await;
     let error = run.await.unwrap().unwrap_err();
-    for ((key, (attribute, _)), before) in keys.iter().zip(&odd).zip(before) {
-        assert_named(&error, key, attribute);
-        assert_eq!(stored(&world, key).await, before, "{key} was written to");
-    }
-    let log = Log::read(&output).unwrap();
-    for key in &good {
-        assert_done(&world, &log, key).await;
-    }
+    assert_named_and_left_alone(&world, &error, &keys, &odd, before).await;
+    assert_others_done(&world, &output, &good).await;
     assert!(error.message.contains(&format!("the row {deleted} was deleted")), "{error:?}");
     assert_eq!(world.dynamo.row(TABLE, &deleted).await, None, "nothing is recreated");
 }

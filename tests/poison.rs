@@ -136,9 +136,8 @@ async fn it_is_given_up_after_its_tries_whoever_is_killed_between_them() {
 #[tokio::test]
 async fn with_the_queue_missing_it_is_not_passed() {
     let scene = Scene::new(13).await;
-    let (missing, _) = ("arn:aws:sqs:us-west-2:123456789012:nowhere", ());
     let settings = [
-        ("LEASEHOLD_ON_FAILURE", missing),
+        ("LEASEHOLD_ON_FAILURE", "arn:aws:sqs:us-west-2:123456789012:nowhere"),
         ("LEASEHOLD_MAXIMUM_RETRY_ATTEMPTS", "0"),
         ("LEASEHOLD_BATCH_SIZE", "1"),
     ];

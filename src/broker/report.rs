@@ -38,7 +38,7 @@ pub(super) fn summarise(
         throttled: sum(|counters| &counters.throttled),
         gaps: sum(|counters| &counters.gaps),
         outside_hash_range: sum(|counters| &counters.outside),
-        lost: reports.iter().map(|report| report.lost).sum(),
+        lost: sum(|counters| &counters.lost),
         left,
         stuck: reports.iter().any(|report| report.stuck),
         shards: brief(shards),

@@ -1,7 +1,6 @@
 //! What becomes of a batch that fails (SPEC §8.2). Names, bounds and meaning are the ESM's
 //! ("CreateEventSourceMapping" in the Lambda API reference).
 
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::reader::Reader;
@@ -31,7 +30,7 @@ const OLDEST: i64 = 604_800;
 const SHORTEST_AGE: i64 = 60;
 
 /// What becomes of a batch that fails.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FailureConfig {
     /// `LEASEHOLD_ON_FAILURE`: what becomes of batches that are given up; `None`: none is ever given
@@ -49,22 +48,6 @@ pub struct FailureConfig {
     /// `LEASEHOLD_PARK_FAILING_KEYS`: whether later records of a partition key of which one was given up
     /// are given up too, unhandled, until the key is released; `false` by default.
     pub parks: bool,
-    /// `LEASEHOLD_PARALLELIZATION_FACTOR`: how many batches of a shard are handled at once, 1 to 10,
-    /// records of one partition key in order; 1 by default.
-    pub parallelization_factor: NonZeroUsize,
-}
-
-impl Default for FailureConfig {
-    fn default() -> Self {
-        Self {
-            on_failure: None,
-            maximum_retry_attempts: None,
-            maximum_record_age: None,
-            bisect: false,
-            parks: false,
-            parallelization_factor: NonZeroUsize::MIN,
-        }
-    }
 }
 
 impl FailureConfig {
@@ -85,14 +68,12 @@ impl FailureConfig {
         if parks && !vars.is_set("ON_FAILURE") {
             vars.refused("PARK_FAILING_KEYS", PARKS_SOMEWHERE);
         }
-        let factor = vars.optional("PARALLELIZATION_FACTOR", whole("batches", 1..=10));
         Self {
             on_failure,
             maximum_retry_attempts: attempts,
             maximum_record_age: age,
             parks,
             bisect: vars.optional("BISECT_BATCH_ON_FUNCTION_ERROR", boolean).unwrap_or(false),
-            parallelization_factor: factor.and_then(NonZeroUsize::new).unwrap_or(NonZeroUsize::MIN),
         }
     }
 }

@@ -65,6 +65,7 @@ fn what_is_left_out_has_its_default() {
         batching_window: Duration::ZERO,
         filter: None,
         deaggregate: true,
+        parallelization_factor: NonZeroUsize::MIN,
         failure: FailureConfig::default(),
         memory_mb: 512,
     };
@@ -235,19 +236,19 @@ fn booleans_are_words_or_digits() {
 #[test]
 fn what_becomes_of_failed_batches_is_named_as_the_esm_names_it() {
     let queue = "arn:aws:sqs:eu-west-1:123456789012:failed";
-    let failure = config(&[
+    let all = config(&[
         ("ON_FAILURE", queue),
         ("MAXIMUM_RETRY_ATTEMPTS", "0"),
         ("MAXIMUM_RECORD_AGE_IN_SECONDS", "60"),
         ("BISECT_BATCH_ON_FUNCTION_ERROR", "true"),
         ("PARALLELIZATION_FACTOR", "10"),
-    ])
-    .failure;
+    ]);
+    let failure = &all.failure;
     let Some(OnFailure::Destination(arn)) = &failure.on_failure else { panic!("{failure:?}") };
     assert_eq!(arn.as_str(), queue);
     assert_eq!(failure.maximum_retry_attempts, Some(0));
     assert_eq!(failure.maximum_record_age, Some(Duration::from_secs(60)));
-    assert_eq!((failure.bisect, failure.parallelization_factor.get()), (true, 10));
+    assert_eq!((failure.bisect, all.parallelization_factor.get()), (true, 10));
     let for_ever = [("MAXIMUM_RETRY_ATTEMPTS", "-1"), ("MAXIMUM_RECORD_AGE_IN_SECONDS", "-1")];
     assert_eq!(config(&for_ever), config(&[]));
     let discard = config(&[("ON_FAILURE", "discard")]).failure.on_failure;

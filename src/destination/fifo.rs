@@ -4,18 +4,25 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-use super::FailedBatch;
+use super::{DestinationArn, Document, FailedBatch};
 use crate::record::Record;
 
+/// The group and the name of the message with this document; `None`: the destination is not FIFO.
+///
 /// Messages of a group are delivered in order: those of a shard.
-pub(super) fn group(batch: &FailedBatch) -> &str {
-    &batch.shard
+pub(super) fn names(
+    to: &DestinationArn,
+    batch: &FailedBatch,
+    document: &Document,
+) -> Option<(String, String)> {
+    let records = batch.records.get(document.records.clone()).unwrap_or_default();
+    to.is_fifo().then(|| (batch.shard.to_string(), deduplication(batch, records)))
 }
 
 /// Names a message for the five minutes in which a FIFO queue drops a second one of the same name:
 /// what is written again is not there twice. A digest, as the texts may be longer than the 128
 /// characters that a name may have.
-pub(super) fn deduplication(batch: &FailedBatch, records: &[Record]) -> String {
+fn deduplication(batch: &FailedBatch, records: &[Record]) -> String {
     let mut digest = Sha256::new();
     let mut add = |text: &str| {
         digest.update(text.as_bytes());

@@ -56,13 +56,9 @@ impl SnsDestination {
         batch: &FailedBatch,
         document: Document,
     ) -> Result<(), DestinationError> {
-        let mut call = self.client.publish().topic_arn(self.topic.as_str());
-        if self.topic.is_fifo() {
-            let records = batch.records.get(document.records).unwrap_or_default();
-            call = call
-                .message_group_id(fifo::group(batch))
-                .message_deduplication_id(fifo::deduplication(batch, records));
-        }
+        let (group, name) = fifo::names(&self.topic, batch, &document).unzip();
+        let call = self.client.publish().topic_arn(self.topic.as_str());
+        let call = call.set_message_group_id(group).set_message_deduplication_id(name);
         let published = call.message(document.json).send().await;
         published.map(drop).map_err(|error| {
             let region = self.client.config().region().map(Region::as_ref);

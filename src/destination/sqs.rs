@@ -64,13 +64,9 @@ impl SqsDestination {
     }
 
     async fn send(&self, batch: &FailedBatch, document: Document) -> Result<(), DestinationError> {
-        let mut call = self.client.send_message().queue_url(&self.url);
-        if self.queue.is_fifo() {
-            let records = batch.records.get(document.records).unwrap_or_default();
-            call = call
-                .message_group_id(fifo::group(batch))
-                .message_deduplication_id(fifo::deduplication(batch, records));
-        }
+        let (group, name) = fifo::names(&self.queue, batch, &document).unzip();
+        let call = self.client.send_message().queue_url(&self.url);
+        let call = call.set_message_group_id(group).set_message_deduplication_id(name);
         let sent = call.message_body(document.json).send().await;
         sent.map(drop).map_err(|error| {
             let region = self.client.config().region().map(Region::as_ref);

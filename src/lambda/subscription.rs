@@ -22,7 +22,7 @@ pub(super) fn subscription(
         .poll(config.poll)
         .read_share(config.read_share.into())
         .deaggregate(config.deaggregate)
-        .parallelization_factor(failure.parallelization_factor)
+        .parallelization_factor(config.parallelization_factor)
         .bisect_batch_on_error(failure.bisect)
         .park_failing_keys(failure.parks);
     if let Some(namespace) = &config.namespace {

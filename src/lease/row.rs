@@ -150,8 +150,8 @@ pub struct Row {
     pub checkpoint: Option<Checkpoint>,
     /// `checkpoint_at`: when the record at the checkpoint arrived.
     pub checkpoint_at: Option<Timestamp>,
-    /// `since`: the shard was opened at this time (0: at its beginning), and so are its descendants: what arrived before is
-    /// not wanted. Absent where the shard goes on from a position of another origin.
+    /// `since`: the shard was opened at this time (0: at its beginning), and so are its descendants: what
+    /// arrived before is not wanted. Absent where the shard goes on from a position of another origin.
     pub since: Option<Timestamp>,
     /// `partial`: progress inside the aggregate that follows the checkpoint.
     pub partial: Option<Behind<Partial>>,

@@ -13,8 +13,6 @@ pub(crate) struct StreamReport {
     pub(crate) shards: Vec<ShardSummary>,
     /// What kept the whole stream from being read.
     pub(crate) error: Option<String>,
-    /// How often a lease was lost.
-    pub(crate) lost: u64,
     /// A handler call blocks its thread and cannot be cancelled.
     pub(crate) stuck: bool,
 }
@@ -27,7 +25,6 @@ pub(super) struct Account {
     /// Takes that failed and have not succeeded since.
     not_taken: BTreeMap<Arc<str>, String>,
     caught_up: bool,
-    lost: u64,
     stuck: bool,
 }
 
@@ -38,7 +35,6 @@ impl Account {
             summaries: BTreeMap::new(),
             not_taken: BTreeMap::new(),
             caught_up: false,
-            lost: 0,
             stuck: false,
         }
     }
@@ -62,7 +58,6 @@ impl Account {
     pub(super) fn ended(&mut self, report: ShardReport) {
         self.caught_up |= report.caught_up;
         self.stuck |= report.stuck;
-        self.lost += u64::from(report.outcome == Outcome::Lost || report.is_gone);
         let ShardReport { shard, outcome, from, records, checkpoint, behind_ms, error, .. } =
             report;
         let summary = self.summary(&shard, outcome);
@@ -101,8 +96,8 @@ impl Account {
                 self.summary(&shard, Outcome::Left);
             }
         }
-        let (lost, stuck) = (self.lost, self.stuck);
-        StreamReport { reason, shards: self.summaries.into_values().collect(), error, lost, stuck }
+        let stuck = self.stuck;
+        StreamReport { reason, shards: self.summaries.into_values().collect(), error, stuck }
     }
 
     fn summary(&mut self, shard: &Arc<str>, outcome: Outcome) -> &mut ShardSummary {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::Context;
 use super::item::{Item, Items, Mark, What};
@@ -12,9 +12,7 @@ use super::lanes::{Entry, Lane, Records};
 use crate::counters::Counters;
 use crate::filter::Filter;
 use crate::record::Record;
-
-/// As good as never.
-const FAR: Duration = Duration::from_secs(24 * 60 * 60);
+use crate::time::at;
 
 /// The records of one lane that wait to be handled, in order.
 pub(super) struct Batcher {
@@ -87,10 +85,10 @@ impl Batcher {
                 Some(oldest) => {
                     let until =
                         oldest.checked_add(self.window).into_iter().chain(self.flush_at).min();
-                    let far = || Instant::now() + FAR;
-                    match timeout_at(until.unwrap_or_else(far), self.lane.pages.recv()).await {
-                        Ok(page) => page,
-                        Err(_) => break,
+                    tokio::select! {
+                        biased;
+                        page = self.lane.pages.recv() => page,
+                        () = at(until) => break,
                     }
                 }
             };

@@ -2,11 +2,9 @@
 //! leave.
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -20,7 +18,7 @@ use super::opening::{Opened, Trouble, list, open, persist};
 use super::pace::Pace;
 use super::plan::{self, Candidate, Next, Ours, Plan, Situation, What};
 use super::start::{Terms, begin};
-use super::take::{TakeResult, panicked, take};
+use super::take::{TakeResult, caught, take};
 use super::worker::{Control, ShardReport, Worker};
 use crate::lease::Taken;
 use crate::lease::protocol::claim;
@@ -235,8 +233,7 @@ impl Coordinator {
         self.listing.send(now, questions, self.rng.f64());
         let (context, trouble) = (self.context.clone(), self.trouble.clone());
         self.listings.spawn(async move {
-            let listing = AssertUnwindSafe(list(&context, &trouble)).catch_unwind();
-            listing.await.unwrap_or_else(|_| Err(panicked().to_string()))
+            caught(list(&context, &trouble)).await.unwrap_or_else(|error| Err(error.to_string()))
         });
         now + UNKNOWN
     }
@@ -332,9 +329,8 @@ impl Coordinator {
             let at = context.store.now();
             let key = context.shard_key(&shard);
             let wish = Claim { by: context.owner.clone(), until: at + CLAIM_DURATION };
-            let result = claim(&*context.store, &key, &holder, &wish);
-            let result = AssertUnwindSafe(result).catch_unwind().await;
-            ClaimResult { shard, at, result: result.unwrap_or_else(|_| Err(panicked())) }
+            let result = caught(claim(&*context.store, &key, &holder, &wish)).await.flatten();
+            ClaimResult { shard, at, result }
         });
     }
 
@@ -434,10 +430,9 @@ impl Coordinator {
             control,
             claims: self.claims_seen.0.clone(),
         };
-        // A worker runs code of the user's too: a source, a store.
-        let work = AssertUnwindSafe(worker.work()).catch_unwind();
         self.workers.spawn(async move {
-            work.await.unwrap_or_else(|_| ShardReport::failed(shard, panicked().to_string()))
+            let report = caught(worker.work()).await;
+            report.unwrap_or_else(|error| ShardReport::failed(shard, error.to_string()))
         });
     }
 

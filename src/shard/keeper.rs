@@ -12,8 +12,8 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::Backoff;
 use super::held::Held;
+use crate::backoff::Backoff;
 use crate::counters::Counters;
 use crate::lease::{CLAIM_DURATION, Claim, Edit};
 use crate::lease::{FENCE_AFTER, Hold, Lease, LeaseStore, RENEWAL_INTERVAL, Row, StoreErrorKind};

@@ -68,15 +68,18 @@ impl Knowledge {
     /// The rows that a look at all of them reads: not those that this run holds, nor those that are
     /// known to be finished for good.
     pub(super) fn worth_a_look(&self) -> Vec<Arc<str>> {
-        let is_done = |row: &Row| {
-            row.is_finished() || self.until.is_some_and(|until| row.is_read_until(until))
-        };
+        let is_done = |row: &Row| row.is_finished() || self.is_read(row);
         let is_open = |view: &View| view.ours == Ours::No && !view.row().is_some_and(is_done);
         self.views
             .iter()
             .filter(|(_, view)| is_open(view))
             .map(|(shard, _)| shard.clone())
             .collect()
+    }
+
+    /// Whether all of the shard is done that a read with an end wants.
+    fn is_read(&self, row: &Row) -> bool {
+        self.until.is_some_and(|until| row.is_read_until(until))
     }
 
     /// Takes note of what a look showed.
@@ -90,8 +93,8 @@ impl Knowledge {
                 }
             };
             self.odd.remove(&shard);
-            let is_read = |row: &Row| self.until.is_some_and(|until| row.is_read_until(until));
-            if self.lineage.is_listed(&shard) && !row.as_ref().is_some_and(is_read) {
+            let is_read = row.as_ref().is_some_and(|row| self.is_read(row));
+            if self.lineage.is_listed(&shard) && !is_read {
                 context.counters.lags.saw(&shard, row.as_ref(), looked.at);
             }
             self.view(&shard).saw(looked.at, row, &context.owner);

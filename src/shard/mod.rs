@@ -157,28 +157,3 @@ impl Context {
         LeaseKey::stream(self.read.namespace.as_deref(), self.stream.name())
     }
 }
-
-/// Waits that double from `first` up to `most`, each cut short by up to a half, so that many who
-/// failed together do not come back together.
-#[derive(Debug)]
-struct Backoff {
-    next: Duration,
-    first: Duration,
-    most: Duration,
-}
-
-impl Backoff {
-    fn new(first: Duration, most: Duration) -> Self {
-        Self { next: first, first, most }
-    }
-
-    fn next(&mut self) -> Duration {
-        let wait = self.next.mul_f64(0.5 + 0.5 * fastrand::f64());
-        self.next = (self.next * 2).min(self.most);
-        wait
-    }
-
-    fn reset(&mut self) {
-        self.next = self.first;
-    }
-}

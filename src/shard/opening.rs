@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{Backoff, Context};
+use super::Context;
+use crate::backoff::Backoff;
 use crate::lease::{StoreError, StreamRow};
 use crate::stream::{Shard, SourceError, SourceErrorKind, StreamDescription};
 use crate::time::Timestamp;

@@ -10,12 +10,13 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use self::work::Work;
+use super::Context;
 use super::batcher::{Batcher, Ready};
 use super::call::{Called, call, place};
 use super::failure::{FailurePolicy, Next};
 use super::held::Held;
 use super::item::{Item, Items, Mark};
-use super::{Backoff, Context};
+use crate::backoff::Backoff;
 use crate::destination::{FailedBatch, GivenUp};
 use crate::handler::{Batch, BatchParts, FailureKind};
 use crate::lease::Attempts;
@@ -262,17 +263,15 @@ impl Processor {
             work.cut(u32::try_from(len).ok());
         }
         self.tried(work, attempts);
-        tokio::select! {
+        let end = tokio::select! {
             biased;
-            () = self.held.wanted().cancelled() => {
-                self.tried(work, before);
-                return Err(self.unwanted());
-            }
-            () = self.stop.cancelled() => {
-                self.tried(work, before);
-                return Err(ProcessEnd::Stopped);
-            }
-            () = self.held.stored() => {}
+            () = self.held.wanted().cancelled() => Some(self.unwanted()),
+            () = self.stop.cancelled() => Some(ProcessEnd::Stopped),
+            () = self.held.stored() => None,
+        };
+        if let Some(end) = end {
+            self.tried(work, before);
+            return Err(end);
         }
         if self.policy().used_up(attempts) {
             // What is stored now would be given up by the next run: it must not stay when this is done.

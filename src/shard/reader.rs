@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::Context;
 use super::budget::{Granted, PageSize, Share};
 use super::gap::Gap;
 use super::held::Held;
@@ -14,7 +15,7 @@ use super::lanes::{Entry, Lanes};
 use super::pace::{Pace, PageFacts};
 use super::start::Beginning;
 use super::watermark::Reached;
-use super::{Backoff, Context};
+use crate::backoff::Backoff;
 use crate::lease::{IssuedIterator, Partial};
 use crate::position::OnGap;
 use crate::record::kpl::{self, Opened, Users};

@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::sleep;
 
-use super::{Backoff, Context};
+use super::Context;
+use crate::backoff::Backoff;
 use crate::lease::{Acquire, Row, StoreError, StoreErrorKind};
 use crate::time::{Moment, Timestamp};
 
@@ -32,8 +33,7 @@ pub(super) async fn take(context: Arc<Context>, shard: Arc<str>, seen: Option<Ro
         let (sent, at) = (Moment::now(&*context.clock), context.store.now());
         let release = context.releases_at();
         let acquire = context.store.acquire(&key, &context.owner, seen.as_ref(), release);
-        let result = AssertUnwindSafe(acquire).catch_unwind().await;
-        let result = result.unwrap_or_else(|_| Err(panicked()));
+        let result = caught(acquire).await.flatten();
         tries += 1;
         let throttled = |error: &StoreError| error.kind() == StoreErrorKind::Throttled;
         let again = tries < TRIES && !context.phases.stop.is_cancelled();
@@ -44,8 +44,9 @@ pub(super) async fn take(context: Arc<Context>, shard: Arc<str>, seen: Option<Ro
     }
 }
 
-/// The error of a call into code of the user's that panicked.
-pub(super) fn panicked() -> StoreError {
+/// What comes of work that runs code of the user's, a store or a source, which may panic.
+pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, StoreError> {
     let text = "the store, or the source, panicked (see the log)";
-    StoreError::new(StoreErrorKind::Unavailable, text)
+    let panicked = |_| StoreError::new(StoreErrorKind::Unavailable, text);
+    AssertUnwindSafe(work).catch_unwind().await.map_err(panicked)
 }

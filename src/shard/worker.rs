@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -25,7 +25,7 @@ use crate::lease::{Row, Taken};
 use crate::record::HashRange;
 use crate::stream::SourceErrorKind;
 use crate::summary::{Origin, Outcome};
-use crate::time::Moment;
+use crate::time::{Moment, at};
 
 /// How long a cancelled processor may take to be joined, if its thread is not blocked.
 const LAST_JOIN: Duration = Duration::from_millis(100);
@@ -205,35 +205,33 @@ struct Done {
 }
 
 impl Done {
+    fn read_end(&self) -> Option<&ReadEnd> {
+        self.read.as_ref().map(|read| &read.end)
+    }
+
+    /// How reading ended, if all that was read is done.
+    fn drained(&self) -> Option<&ReadEnd> {
+        let processed = self.processed.as_ref()?;
+        self.read_end().filter(|_| processed.end == ProcessEnd::Drained)
+    }
+
     /// Whether the shard is closed and all of it is done.
     fn finished(&self) -> bool {
-        matches!(
-            (&self.read, &self.processed),
-            (
-                Some(Read { end: ReadEnd::Closed, .. }),
-                Some(Processed { end: ProcessEnd::Drained, .. })
-            )
-        )
+        matches!(self.drained(), Some(ReadEnd::Closed))
     }
 
     /// Whether all is done that the subscription wants of the shard.
     fn read_until(&self) -> bool {
-        matches!(
-            (&self.read, &self.processed),
-            (
-                Some(Read { end: ReadEnd::Until, .. }),
-                Some(Processed { end: ProcessEnd::Drained, .. })
-            )
-        )
+        matches!(self.drained(), Some(ReadEnd::Until))
     }
 
     fn caught_up(&self) -> bool {
-        matches!(&self.read, Some(Read { end: ReadEnd::CaughtUp, .. }))
+        matches!(self.read_end(), Some(ReadEnd::CaughtUp))
     }
 
     /// Whether the whole stream cannot be read.
     fn is_of_stream(&self) -> bool {
-        matches!(&self.read, Some(Read { end: ReadEnd::Failed(error), .. })
+        matches!(self.read_end(), Some(ReadEnd::Failed(error))
             if error.kind() == SourceErrorKind::Stream)
     }
 
@@ -266,13 +264,12 @@ async fn run(
     context: &Context,
     reader: Reader,
     beginning: Beginning,
-    processors: JoinSet<Processed>,
+    mut processors: JoinSet<Processed>,
     stop: CancellationToken,
 ) -> Done {
     let mut all = Some(Processed { end: ProcessEnd::Drained, records: 0 });
     let mut reading = std::pin::pin!(reader.read(beginning));
     let mut read = None;
-    let mut processors = processors;
     let end = &context.phases.end;
     let mut last_call = None;
     while read.is_none() || !processors.is_empty() {
@@ -306,13 +303,6 @@ async fn run(
         }
     }
     Done { read, processed: all }
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
-    }
 }
 
 async fn hand_back(

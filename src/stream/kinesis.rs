@@ -22,6 +22,7 @@ use super::{
     Page, Shard, Source, SourceError, SourceErrorKind, Start, StreamDescription, StreamName,
 };
 use crate::aws::{DateSeen, DateWatch, Failure, Meaning, no_retries, region_text, timeouts};
+use crate::backoff::Backoff;
 use crate::record::{HashRange, NotASequenceNumber, Record};
 use crate::time::{SystemClock, Timestamp};
 
@@ -120,12 +121,11 @@ impl KinesisSource {
         stream: &StreamName,
         token: Option<&str>,
     ) -> Result<ListShardsOutput, Failure> {
-        let mut wait = PAGE_RETRY;
+        let mut backoff = Backoff::new(PAGE_RETRY, Duration::MAX);
         for _ in 1..PAGE_TRIES {
             match self.shard_page(stream, token).await {
                 Err(Failure { meaning: Meaning::Throttled | Meaning::Unavailable, .. }) => {
-                    sleep(wait.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
-                    wait *= 2;
+                    sleep(backoff.next()).await;
                 }
                 other => return other,
             }

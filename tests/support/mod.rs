@@ -107,16 +107,9 @@ impl Table {
 
     /// Writes a checkpoint, as a service that knows only the four attributes.
     pub async fn import(&self, shard: &str, checkpoint: &str) {
-        let key = LeaseKey::shard(None, STREAM, shard);
-        let now = self.store.now();
-        let condition = Condition::Free { owner: stranger(), now, counter: None };
-        let change = Change {
-            counter: Edit::Set(1),
-            checkpoint: Edit::Set(checkpoint.parse().unwrap()),
-            ..Change::default()
-        };
-        let update = self.store.update(&key, &condition, &change).await.unwrap();
-        assert!(matches!(update, Update::Applied(_)));
+        assert_eq!(self.row(shard).await.counter, None, "a row that nobody has written");
+        let (counter, checkpoint) = (Edit::Set(1), Edit::Set(checkpoint.parse().unwrap()));
+        self.edit(shard, Change { counter, checkpoint, ..Change::default() }).await;
     }
 
     /// Does this to a row that nobody holds, as an operator.
@@ -131,28 +124,14 @@ impl Table {
     /// Takes a shard for [`stranger`], or renews its lease: a service that knows only the four
     /// attributes, and so announces nothing.
     pub async fn hold_as_stranger(&self, shard: &str) {
-        let key = LeaseKey::shard(None, STREAM, shard);
         let (now, counter) = (self.store.now(), self.row(shard).await.counter);
-        let condition = Condition::Free { owner: stranger(), now, counter };
         let change = Change {
             owner: Edit::Set(stranger()),
             expiry: Edit::Set(now + leasehold::lease::LEASE_DURATION),
             counter: Edit::Set(counter.map_or(1, |counter| counter + 1)),
             ..Change::default()
         };
-        let update = self.store.update(&key, &condition, &change).await.unwrap();
-        assert!(matches!(update, Update::Applied(_)));
-    }
-
-    /// Moves the checkpoint of a row that nobody holds, as a service that knows only the four attributes.
-    pub async fn import_over(&self, shard: &str, row: &Row, checkpoint: &str) {
-        let key = LeaseKey::shard(None, STREAM, shard);
-        let now = self.store.now();
-        let condition = Condition::Free { owner: stranger(), now, counter: row.counter };
-        let change =
-            Change { checkpoint: Edit::Set(checkpoint.parse().unwrap()), ..Change::default() };
-        let update = self.store.update(&key, &condition, &change).await.unwrap();
-        assert!(matches!(update, Update::Applied(_)));
+        self.edit(shard, change).await;
     }
 
     /// The row of a shard in a namespace.
