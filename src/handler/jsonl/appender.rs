@@ -1,6 +1,6 @@
 //! Appends whole lines, and knows what to do where a write breaks off.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
@@ -9,6 +9,8 @@ use super::JsonlOutput;
 /// An output that is open.
 pub(super) struct Appender {
     out: Box<dyn Write + Send>,
+    /// The file behind it, if it is one that others may append to.
+    file: Option<File>,
     /// Whether the output ends in the midst of a line.
     torn: bool,
 }
@@ -17,12 +19,18 @@ impl Appender {
     /// Opens an output; a file that is not there is created.
     pub(super) fn open(output: &JsonlOutput) -> io::Result<Self> {
         match output {
-            JsonlOutput::Stdout => Ok(Self { out: Box::new(io::stdout()), torn: false }),
+            JsonlOutput::Stdout => {
+                Ok(Self { out: Box::new(io::stdout()), file: None, torn: false })
+            }
             JsonlOutput::File(path) => {
                 let file = OpenOptions::new().append(true).create(true).open(path)?;
                 // Of what is no plain file (a pipe), the end cannot be read.
-                let torn = file.metadata()?.is_file() && ends_torn(path);
-                Ok(Self { out: Box::new(file), torn })
+                let is_file = file.metadata()?.is_file();
+                let torn = is_file && nobody_writes(&file) && ends_torn(path);
+                // The end has been looked at.
+                let _ = file.unlock();
+                let marked = if is_file { file.try_clone().ok() } else { None };
+                Ok(Self { out: Box::new(file), file: marked, torn })
             }
         }
     }
@@ -30,6 +38,15 @@ impl Appender {
     /// Appends lines, of which the last one ends too, and hands them to the operating system. Says how
     /// many of them went out whole, and what stopped the rest.
     pub(super) fn append(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
+        // Writers do not exclude each other: the lock tells who opens the file that one is at work, and
+        // ends with its process. Where there are no locks, nothing is told.
+        let _ = self.file.as_ref().map(File::lock_shared);
+        let appended = self.append_marked(lines);
+        let _ = self.file.as_ref().map(File::unlock);
+        appended
+    }
+
+    fn append_marked(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
         if self.torn {
             // What is written now must not be taken for the rest of the torn line.
             if let Err(error) = self.out.write_all(b"\n") {
@@ -59,6 +76,12 @@ fn write_counted(out: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) 
         }
     }
     (written, out.flush())
+}
+
+/// Whether no other process or handle is appending right now, whose half-written line would look torn;
+/// until the file is unlocked, none begins to.
+fn nobody_writes(file: &File) -> bool {
+    !matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 /// Whether a file ends in the midst of a line: whoever wrote it was cut off. One that may not be read
@@ -110,7 +133,7 @@ mod tests {
     fn narrow(piece: usize, room: Option<usize>) -> (Appender, Arc<Mutex<Vec<u8>>>) {
         let taken = Arc::new(Mutex::new(Vec::new()));
         let out = Box::new(Narrow { taken: taken.clone(), piece, room });
-        (Appender { out, torn: false }, taken)
+        (Appender { out, file: None, torn: false }, taken)
     }
 
     #[test]
