@@ -20,6 +20,7 @@ use tower::util::MapResponseLayer;
 
 use self::event::{Allowance, Narrowed};
 use self::subscription::subscription;
+use crate::aws::http_client;
 use crate::broker::Broker;
 use crate::config::{Config, ConfigError, FunctionConfig, HandlerSetting};
 use crate::destination;
@@ -238,7 +239,8 @@ fn built_in(
 
 /// The SDK's configuration, checked for what no call can do without.
 async fn aws() -> Result<SdkConfig, Error> {
-    let load = aws_config::defaults(BehaviorVersion::latest()).load();
+    let defaults = aws_config::defaults(BehaviorVersion::latest());
+    let load = defaults.http_client(http_client(Arc::new(SystemClock))).load();
     let no_region = || Error::Aws("there is no AWS region: set AWS_REGION".to_owned());
     let aws = timeout(LOOKUP, load).await.map_err(|_| no_region())?;
     aws.region().ok_or_else(no_region)?;

@@ -1,7 +1,10 @@
-//! What the edges to AWS share: how calls are sent, what a failed one means, and the service's clock.
+//! What the edges to AWS share: how calls are sent and over which connections, what a failed one means,
+//! and the service's clock.
 
 mod date;
+mod errors;
 mod failure;
+mod http;
 
 use std::time::Duration;
 
@@ -9,7 +12,9 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 
 pub(crate) use date::{DateSeen, DateWatch};
-pub(crate) use failure::{Failure, Meaning};
+pub(crate) use errors::{CallKind, Meaning, Reaction};
+pub(crate) use failure::Failure;
+pub(crate) use http::http_client;
 
 /// How long a connection may take: two tries of TCP's first packet, the second one a second later.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

@@ -21,7 +21,9 @@ use self::fault::Call;
 use super::{
     Page, Shard, Source, SourceError, SourceErrorKind, Start, StreamDescription, StreamName,
 };
-use crate::aws::{DateSeen, DateWatch, Failure, Meaning, no_retries, region_text, timeouts};
+use crate::aws::{
+    CallKind, DateSeen, DateWatch, Failure, Reaction, no_retries, region_text, timeouts,
+};
 use crate::backoff::Backoff;
 use crate::record::{HashRange, NotASequenceNumber, Record};
 use crate::time::{SystemClock, Timestamp};
@@ -103,7 +105,9 @@ impl KinesisSource {
         loop {
             let page = match self.persistent_page(stream, token.as_deref()).await {
                 Ok(page) => page,
-                Err(failure) if failure.meaning == Meaning::ExpiredToken => return Ok(None),
+                Err(failure) if failure.reaction(CallKind::Stream) == Reaction::Anew => {
+                    return Ok(None);
+                }
                 Err(failure) => return Err(self.call("ListShards", stream).failed(&failure)),
             };
             shards.extend(page.shards.into_iter().flatten().map(shard));
@@ -123,11 +127,11 @@ impl KinesisSource {
     ) -> Result<ListShardsOutput, Failure> {
         let mut backoff = Backoff::new(PAGE_RETRY, Duration::MAX);
         for _ in 1..PAGE_TRIES {
-            match self.shard_page(stream, token).await {
-                Err(Failure { meaning: Meaning::Throttled | Meaning::Unavailable, .. }) => {
-                    sleep(backoff.next()).await;
-                }
-                other => return other,
+            let page = self.shard_page(stream, token).await;
+            let reaction = page.as_ref().err().map(|failure| failure.reaction(CallKind::Stream));
+            match reaction {
+                Some(Reaction::BackOff | Reaction::Retry) => sleep(backoff.next()).await,
+                _ => return page,
             }
         }
         self.shard_page(stream, token).await

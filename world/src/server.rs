@@ -6,7 +6,9 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
@@ -16,6 +18,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -33,6 +36,7 @@ pub(crate) async fn listen(port: Option<u16>) -> TcpListener {
 pub(crate) struct Server {
     address: SocketAddr,
     task: JoinHandle<()>,
+    silence: watch::Sender<()>,
 }
 
 impl Server {
@@ -58,8 +62,14 @@ impl Server {
     {
         let listener = listen(port).await;
         let address = listener.local_addr().expect("a bound socket has an address");
-        let task = tokio::spawn(accept(listener, service));
-        Self { address, task }
+        let silence = watch::Sender::default();
+        let task = tokio::spawn(accept(listener, service, silence.subscribe()));
+        Self { address, task, silence }
+    }
+
+    /// Whatever is sent on a connection that is open now gets no answer any more, nor is it closed.
+    pub(crate) fn silence(&self) {
+        self.silence.send_replace(());
     }
 
     /// `127.0.0.1:port`.
@@ -79,7 +89,7 @@ impl Drop for Server {
     }
 }
 
-async fn accept<S, B>(listener: TcpListener, service: S)
+async fn accept<S, B>(listener: TcpListener, service: S, silence: watch::Receiver<()>)
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
@@ -97,9 +107,16 @@ where
                     let _ = stream.set_nodelay(true);
                     let connection = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service.clone());
+                    let mut silence = silence.clone();
+                    silence.mark_unchanged();
                     connections.spawn(async move {
-                        // Errors are either injected ones or a client that went: both are normal here.
-                        let _ = connection.await;
+                        let mut connection = pin!(connection);
+                        tokio::select! {
+                            // An error is either injected or a client that went: both are normal here.
+                            _ = &mut connection => {}
+                            // Open, and nobody there.
+                            Ok(()) = silence.changed() => pending().await,
+                        }
                     });
                 }
                 // Out of file descriptors, say: the next accept would fail at once as well.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::codec::{KEY, Odd};
-use crate::aws::{Failure, Meaning};
+use crate::aws::{CallKind, Failure, Meaning, Reaction};
 use crate::lease::{StoreError, StoreErrorKind};
 
 /// A call, as a text about it names it.
@@ -48,13 +48,16 @@ impl Call<'_> {
     }
 
     fn kind(&self, failure: &Failure) -> StoreErrorKind {
-        match failure.meaning {
-            Meaning::Throttled => StoreErrorKind::Throttled,
-            Meaning::Unavailable => StoreErrorKind::Unavailable,
-            Meaning::Invalid if self.key.is_some() && !is_about_the_key(failure) => {
-                StoreErrorKind::Row
-            }
-            _ => StoreErrorKind::Table,
+        let call = if self.key.is_some() { CallKind::Row } else { CallKind::Rows };
+        match failure.reaction(call) {
+            Reaction::BackOff => StoreErrorKind::Throttled,
+            Reaction::Retry => StoreErrorKind::Unavailable,
+            Reaction::Shard => StoreErrorKind::Row,
+            Reaction::Anew
+            | Reaction::Horizon
+            | Reaction::Position
+            | Reaction::Stream
+            | Reaction::Run => StoreErrorKind::Table,
         }
     }
 
@@ -74,7 +77,7 @@ impl Call<'_> {
                 "table {table} does not exist in {region}: create it (template.yaml does), or set \
                  LEASEHOLD_TABLE to one that does"
             ),
-            Meaning::Invalid if is_about_the_key(failure) => format!(
+            Meaning::OtherKey => format!(
                 "table {table} in {region} is no lease table: it must have the string key {KEY} \
                  and no sort key; set LEASEHOLD_TABLE to one that has, or create it \
                  (template.yaml does) ({failure})"
@@ -89,6 +92,8 @@ impl Call<'_> {
                  ({failure})"
             ),
             Meaning::Invalid
+            | Meaning::PastRetention
+            | Meaning::MissingShard
             | Meaning::Condition
             | Meaning::ExpiredIterator
             | Meaning::ExpiredToken
@@ -104,13 +109,6 @@ pub(super) fn odd_row(table: &str, key: &str, odd: &Odd) -> StoreError {
          attribute right, or delete the row if its progress does not matter"
     );
     StoreError::new(StoreErrorKind::Row, text)
-}
-
-/// DynamoDB has no code for a wrong key, only these words: "The provided key element does not match
-/// the schema", "The number of conditions on the keys is invalid", "Type mismatch for key".
-fn is_about_the_key(failure: &Failure) -> bool {
-    let words = ["key element", "conditions on the keys", "Type mismatch for key"];
-    words.iter().any(|words| failure.message.contains(words))
 }
 
 #[cfg(test)]
@@ -137,6 +135,7 @@ mod tests {
                 "template.yaml does), or set LEASEHOLD_TABLE",
             ),
             (Meaning::Invalid, StoreErrorKind::Row, "row orders:0 of table leases"),
+            (Meaning::OtherKey, StoreErrorKind::Table, "string key lease_key and no sort key"),
             (Meaning::Credentials, StoreErrorKind::Table, "AWS_PROFILE"),
             (Meaning::Setup, StoreErrorKind::Table, "AWS_REGION"),
             (Meaning::Unknown, StoreErrorKind::Table, "Code: told"),
@@ -147,20 +146,6 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains(part), "{text}");
             assert!(text.contains("table leases") && text.contains("eu-west-1"), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_table_with_another_key_is_told_from_a_refused_row() {
-        let told = [
-            "The provided key element does not match the schema",
-            "The number of conditions on the keys is invalid",
-            "One or more parameter values were invalid: Type mismatch for key lease_key expected: N",
-        ];
-        for message in told {
-            let error = CALL.failed(&failure(Meaning::Invalid, message));
-            assert_eq!(error.kind(), StoreErrorKind::Table);
-            assert!(error.to_string().contains("string key lease_key and no sort key"), "{error}");
         }
     }
 }

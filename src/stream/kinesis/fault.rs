@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::aws::{Failure, Meaning};
+use crate::aws::{CallKind, Failure, Meaning, Reaction};
 use crate::stream::{SourceError, SourceErrorKind, StreamName};
 
 /// A call, as a text about it names it.
@@ -40,25 +40,22 @@ impl Call<'_> {
     }
 
     fn kind(&self, failure: &Failure) -> SourceErrorKind {
-        match failure.meaning {
-            Meaning::Throttled => SourceErrorKind::Throttled,
-            Meaning::Unavailable | Meaning::ExpiredToken => SourceErrorKind::Unavailable,
-            Meaning::ExpiredIterator => SourceErrorKind::ExpiredIterator,
-            Meaning::Missing if is_about_a_shard(failure) => SourceErrorKind::Shard,
-            Meaning::Invalid if self.action == "GetShardIterator" => match is_trimmed(failure) {
-                true => SourceErrorKind::Trimmed,
-                false => SourceErrorKind::InvalidPosition,
-            },
-            Meaning::Invalid | Meaning::Condition | Meaning::Unknown if self.is_of_a_shard() => {
-                SourceErrorKind::Shard
-            }
-            _ => SourceErrorKind::Stream,
+        let call = match self.action {
+            "GetRecords" => CallKind::Records,
+            "GetShardIterator" => CallKind::Iterator,
+            _ => CallKind::Stream,
+        };
+        match failure.reaction(call) {
+            Reaction::BackOff => SourceErrorKind::Throttled,
+            Reaction::Retry => SourceErrorKind::Unavailable,
+            // A listing that began anew in vain is as good as no answer.
+            Reaction::Anew if call == CallKind::Stream => SourceErrorKind::Unavailable,
+            Reaction::Anew => SourceErrorKind::ExpiredIterator,
+            Reaction::Horizon => SourceErrorKind::Trimmed,
+            Reaction::Position => SourceErrorKind::InvalidPosition,
+            Reaction::Shard => SourceErrorKind::Shard,
+            Reaction::Stream | Reaction::Run => SourceErrorKind::Stream,
         }
-    }
-
-    /// Whether a refusal says something about one shard only.
-    fn is_of_a_shard(&self) -> bool {
-        matches!(self.action, "GetShardIterator" | "GetRecords")
     }
 
     fn text(&self, failure: &Failure) -> String {
@@ -73,7 +70,7 @@ impl Call<'_> {
                 "{self} cannot use the stream's key: give the role kms:Decrypt on it, and see that \
                  it is enabled ({failure})"
             ),
-            Meaning::Missing if is_about_a_shard(failure) => format!("{self} failed: {failure}"),
+            Meaning::MissingShard => format!("{self} failed: {failure}"),
             Meaning::Missing => format!(
                 "stream {stream} does not exist in {region}: create it, or set LEASEHOLD_STREAMS \
                  (or Subscription::new) to one that does"
@@ -88,23 +85,14 @@ impl Call<'_> {
                 "{self} could not be sent: check AWS_REGION and AWS_ENDPOINT_URL_KINESIS \
                  ({failure})"
             ),
-            Meaning::Invalid | Meaning::Condition | Meaning::ExpiredToken | Meaning::Unknown => {
-                format!("{self} was refused: {failure}")
-            }
+            Meaning::Invalid
+            | Meaning::PastRetention
+            | Meaning::OtherKey
+            | Meaning::Condition
+            | Meaning::ExpiredToken
+            | Meaning::Unknown => format!("{self} was refused: {failure}"),
         }
     }
-}
-
-/// A position past retention. An argument that is wrong in another way may name `TRIM_HORIZON`, among
-/// the types that there are.
-fn is_trimmed(failure: &Failure) -> bool {
-    let message = failure.message.to_ascii_lowercase();
-    message.contains("trim horizon") || message.contains("trimmed")
-}
-
-/// A missing shard has the code of a missing stream: "Shard ... in stream ... does not exist".
-fn is_about_a_shard(failure: &Failure) -> bool {
-    failure.message.starts_with("Shard ")
 }
 
 #[cfg(test)]
@@ -126,7 +114,6 @@ mod tests {
             (Meaning::Invalid, SourceErrorKind::Shard, "Code: told"),
             (Meaning::Credentials, SourceErrorKind::Stream, "AWS_PROFILE"),
             (Meaning::ExpiredIterator, SourceErrorKind::ExpiredIterator, "expired"),
-            (Meaning::ExpiredToken, SourceErrorKind::Unavailable, "Code: told"),
             (Meaning::Setup, SourceErrorKind::Stream, "AWS_REGION"),
             (Meaning::Unknown, SourceErrorKind::Shard, "Code: told"),
         ];
@@ -142,46 +129,16 @@ mod tests {
     }
 
     #[test]
-    fn a_position_past_retention_is_told_from_other_invalid_arguments() {
-        // SPEC §6.5
-        let stream = StreamName::parse("orders").unwrap();
-        let call =
-            Call { action: "GetShardIterator", stream: &stream, shard: None, region: "here" };
-        let foreign = "StartingSequenceNumber 7 used in GetShardIterator on shard a in stream orders \
-                       under account 1 is invalid because it did not come from this stream.";
-        let rows = [
-            ("The sequence number is older than the trim horizon", SourceErrorKind::Trimmed),
-            ("the record has been trimmed", SourceErrorKind::Trimmed),
-            (foreign, SourceErrorKind::InvalidPosition),
-            (
-                "must satisfy enum value set: [LATEST, TRIM_HORIZON]",
-                SourceErrorKind::InvalidPosition,
-            ),
-        ];
-        for (told, kind) in rows {
-            assert_eq!(call.failed(&failure(Meaning::Invalid, told)).kind(), kind, "{told}");
-        }
-    }
-
-    #[test]
-    fn a_refused_listing_is_about_the_stream() {
-        let stream = StreamName::parse("orders").unwrap();
-        let call = Call { action: "ListShards", stream: &stream, shard: None, region: "here" };
-        let error = call.failed(&failure(Meaning::Invalid, "told"));
-        assert_eq!(error.kind(), SourceErrorKind::Stream);
-    }
-
-    #[test]
-    fn a_missing_shard_is_told_from_a_missing_stream() {
+    fn a_shard_that_is_gone_is_told_from_a_stream_that_is_gone() {
         let stream = StreamName::parse("orders").unwrap();
         let shard = Some("shardId-000000000009");
         let call = Call { action: "GetShardIterator", stream: &stream, shard, region: "here" };
-        let told = "Shard shardId-000000000009 in stream orders under account 1 does not exist";
-        let error = call.failed(&failure(Meaning::Missing, told));
-        assert_eq!(error.kind(), SourceErrorKind::Shard);
-        assert!(error.to_string().contains(told));
-        let told = "Stream orders under account 1 not found.";
-        let error = call.failed(&failure(Meaning::Missing, told));
+        let error = call.failed(&failure(Meaning::MissingShard, "told"));
+        assert_eq!(
+            error.to_string(),
+            "GetShardIterator on shard shardId-000000000009 of stream orders in here failed: Code: told"
+        );
+        let error = call.failed(&failure(Meaning::Missing, "told"));
         assert_eq!(
             error.to_string(),
             "stream orders does not exist in here: create it, or set LEASEHOLD_STREAMS (or \

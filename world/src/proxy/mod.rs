@@ -91,6 +91,12 @@ impl FaultProxy {
         self.path.outage.send_replace(on);
     }
 
+    /// Connections that are open now are neither answered nor closed any more, as when a host was
+    /// frozen for so long that what lies between it and the service has forgotten them.
+    pub fn silence(&self) {
+        self.server.silence();
+    }
+
     /// How many calls of one operation arrived, whatever became of them.
     pub fn count(&self, operation: &str) -> u64 {
         self.path.journal.count(operation)
