@@ -109,23 +109,30 @@ impl Broker {
         self
     }
 
+    /// Refuses subscriptions that cannot be meant.
+    fn check(&self) -> Result<(), Error> {
+        if let Some(stream) = &self.duplicate {
+            return Err(Error::DuplicateSubscription(stream.to_string()));
+        }
+        for (Subscription { stream, read }, _) in &self.subscriptions {
+            if read.failure.has_limits() && read.failure.destination.is_none() {
+                return Err(Error::NoDestination(stream.to_string()));
+            }
+            if read.start_at.is_at_or_after(read.until) {
+                return Err(Error::EmptyWindow(stream.to_string()));
+            }
+        }
+        Ok(())
+    }
+
     /// Takes leases, reads and handles records, renews and checkpoints, until the run is over; then
     /// gives every lease back and returns. Runs of one broker may overlap, and share its shards.
     ///
     /// # Errors
-    /// If a stream has two subscriptions, before anything is read; else, after everything is
-    /// released, if a stream or a shard failed: [`Error::Failed`] has the summary too.
+    /// If a stream has two subscriptions, or one that cannot be meant, before anything is read; else,
+    /// after everything is released, if a stream or a shard failed: [`Error::Failed`] has the summary too.
     pub async fn run(&self, run: Run) -> Result<Summary, Error> {
-        if let Some(stream) = &self.duplicate {
-            return Err(Error::DuplicateSubscription(stream.to_string()));
-        }
-        let drops = |(subscription, _): &&(Subscription, _)| {
-            let failure = &subscription.read.failure;
-            failure.has_limits() && failure.destination.is_none()
-        };
-        if let Some((subscription, _)) = self.subscriptions.iter().find(drops) {
-            return Err(Error::NoDestination(subscription.stream.to_string()));
-        }
+        self.check()?;
         let began = Moment::now(&*self.clock);
         let ends = run.ends();
         let owner = run.owner.clone().unwrap_or_else(|| OwnerId::unique(&run.name));

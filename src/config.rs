@@ -186,6 +186,9 @@ impl Config {
             failure: FailureConfig::read(vars),
             memory_mb: vars.optional("MEMORY_MB", whole("MiB", memory_mb)).unwrap_or(memory),
         };
+        if config.start_at.is_at_or_after(config.until) {
+            vars.refused("UNTIL", "it must lie after LEASEHOLD_START_AT, or nothing is ever read");
+        }
         streams.map(|streams| Self { streams, ..config })
     }
 }

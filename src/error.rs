@@ -25,6 +25,12 @@ pub enum Error {
          omission"
     )]
     NoDestination(String),
+    /// A read that ends before it begins.
+    #[error(
+        "the subscription to {0} has an end (Subscription::until) that is not after its beginning \
+         (Subscription::start_at): nothing would ever be read"
+    )]
+    EmptyWindow(String),
     /// There is nothing to read.
     #[error("{0}")]
     NothingToRead(String),

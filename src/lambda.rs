@@ -274,9 +274,10 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let kind = match &error {
-            Error::Config(_) | Error::DuplicateSubscription(_) | Error::NoDestination(_) => {
-                "Configuration"
-            }
+            Error::Config(_)
+            | Error::DuplicateSubscription(_)
+            | Error::NoDestination(_)
+            | Error::EmptyWindow(_) => "Configuration",
             Error::NothingToRead(_) => "Event",
             Error::Aws(_) => "Aws",
             Error::Failed { .. } => "Failed",

@@ -26,3 +26,10 @@ pub enum Position {
     /// At the first record that arrived at this time or later.
     AtTimestamp(Timestamp),
 }
+
+impl Position {
+    /// Whether a read that ends at `until` has nothing to read.
+    pub(crate) fn is_at_or_after(self, until: Option<Timestamp>) -> bool {
+        matches!((self, until), (Self::AtTimestamp(start), Some(until)) if start >= until)
+    }
+}

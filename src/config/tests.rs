@@ -135,6 +135,13 @@ fn a_read_may_end_at_a_time() {
     assert_eq!(all.on_gap, OnGap::Fail);
     assert_eq!(config(&[("ON_GAP", "continue")]).on_gap, OnGap::Continue);
     refused("UNTIL", &["latest", "2026-01-31", "0"], "give a time (RFC 3339");
+    let noon = "2026-01-31T12:00:00Z";
+    let (before, after) = ("2026-01-31T11:59:59.999Z", "2026-01-31T12:00:00.001Z");
+    assert!(config(&[("START_AT", noon), ("UNTIL", after)]).until.is_some());
+    for until in [before, noon] {
+        let told = problem(&[("START_AT", noon), ("UNTIL", until)]);
+        assert!(told.contains("LEASEHOLD_UNTIL") && told.contains("LEASEHOLD_START_AT"), "{told}");
+    }
     refused("ON_GAP", &["stop", "1"], "give continue or fail");
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::time::{Clock, Timestamp};
 use leasehold::{
-    Batch, Broker, HandlerError, Outcome, Position, Reason, Run, Subscription, Summary,
+    Batch, Broker, Error, HandlerError, Outcome, Position, Reason, Run, Subscription, Summary,
 };
 
 use tokio::time::timeout;
@@ -31,6 +31,17 @@ async fn put_hourly(scene: &Scene, shard: &str, texts: &[&str]) {
         scene.put(shard, [text]);
         pass(HOUR).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_that_ends_before_it_begins_is_refused_before_anything_is_read() {
+    let scene = Scene::new(1);
+    let noon = scene.clock.wall();
+    for until in [noon, noon - MINUTE] {
+        let result = replay(&scene, noon, until).run(Run::lasting(MINUTE)).await;
+        assert!(matches!(result, Err(Error::EmptyWindow(stream)) if stream == "orders"));
+    }
+    assert!(scene.stream.calls().is_empty(), "{:?}", scene.stream.calls());
 }
 
 #[tokio::test(start_paused = true)]
