@@ -98,6 +98,10 @@ fuzz: $(CARGO_FUZZ) ## Feed the parser of KPL aggregates with FUZZ_RUNS (10 mill
 	$(CARGO_FUZZ) fuzz run --fuzz-dir fuzz --target-dir $(TARGET)/fuzz --sanitizer none kpl -- \
 		-runs=$${FUZZ_RUNS:-10000000} -print_final_stats=1
 
+.PHONY: mutants
+mutants: tools ## Break one rule at a time on purpose, and see that its test fails (hours; MUTANTS="6.6 kpl" for some of them)
+	python tools/mutants.py $(MUTANTS)
+
 .PHONY: clocks
 clocks: ## Run the binary on hosts whose clocks are off (some 4 min; LIBFAKETIME=.../libfaketime.so.1, of Debian's package)
 	@test -n "$(LIBFAKETIME)" || { echo "LIBFAKETIME must name libfaketime.so.1 (Debian's package libfaketime)"; exit 1; }

@@ -81,7 +81,11 @@ impl Coordinator {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let now = Instant::now();
         Self {
-            pace: Arc::new(Pace::new(context.read.poll, context.read.read_share)),
+            pace: Arc::new(Pace::new(
+                context.read.poll,
+                context.read.read_share,
+                context.run.stop_when_caught_up,
+            )),
             knowledge: Knowledge::of_a_read_until(context.read.until),
             account: Account::new(context.stream.name()),
             opened: Opened::default(),

@@ -90,6 +90,8 @@ struct Place {
     /// What the shard may hold in memory, and what its next page is expected to take.
     share: Share,
     behind_ms: Option<u64>,
+    /// Whether the last page had all that there was.
+    at_tip: bool,
     /// When the last call for a page was made.
     called: Instant,
     /// Whether a page has come.
@@ -115,6 +117,7 @@ impl Reader {
             index: 0,
             share: self.context.budget.share(self.context.stream.name()),
             behind_ms: None,
+            at_tip: false,
             called: Instant::now(),
             has_read: false,
             trouble: None,
@@ -187,7 +190,9 @@ impl Reader {
             source.records(&self.context.stream, iterator, limit).await?;
         let now = server_time.unwrap_or_else(|| self.context.store.now());
         let bytes = records.iter().map(|record| record.data.len()).sum();
-        let facts = PageFacts { records: records.len(), bytes, limit, behind_ms };
+        let follows_tip = place.at_tip;
+        let facts = PageFacts { records: records.len(), bytes, limit, behind_ms, follows_tip };
+        place.at_tip = facts.is_at_tip();
         let size = records.iter().map(Record::size).sum();
         place.share.saw(PageSize { records: records.len(), bytes: size, limit, behind_ms });
         (place.has_read, place.is_resumed) = (true, false);
