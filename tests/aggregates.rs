@@ -60,6 +60,19 @@ async fn user_records_come_one_by_one_with_their_own_keys_and_the_checkpoint_pas
     assert_eq!(scene.table.row(&shard).await.partial, None);
 }
 
+/// As after a reshard: the KCL drops an aggregate of which one record belongs elsewhere.
+#[tokio::test(start_paused = true)]
+async fn user_records_outside_the_shards_hash_range_are_delivered_and_counted() {
+    let scene = Scene::new(2);
+    let seen = Seen::default();
+    for shard in 0..2 {
+        scene.stream.put(&scene.shard(shard), "a", aggregate(20).seal()).unwrap();
+    }
+    let summary = noting(&scene, &seen, subscription(), "").run(scene.once()).await.unwrap();
+    assert_eq!((summary.records, seen.lock().unwrap().len()), (40, 40));
+    assert_eq!(summary.outside_hash_range, 20, "each key belongs to one of the two shards");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_shard_goes_on_in_the_middle_of_an_aggregate() {
     let scene = Scene::new(1);

@@ -10,7 +10,7 @@ mod each;
 mod jsonl;
 mod lambda;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use batch::{Batch, BatchParts};
 pub use count::Count;

@@ -8,11 +8,11 @@ use crate::record::{Record, SequenceNumber};
 use crate::stream::StreamName;
 use crate::time::Timestamp;
 
-pub(super) const SHARD: &str = "shardId-000000000000";
-pub(super) const STREAM_ARN: &str = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders";
+pub(crate) const SHARD: &str = "shardId-000000000000";
+pub(crate) const STREAM_ARN: &str = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders";
 
 /// A small record.
-pub(super) fn plain(sequence: u64) -> Record {
+pub(crate) fn plain(sequence: u64) -> Record {
     Record {
         sequence: SequenceNumber::parse(&sequence.to_string()).unwrap(),
         sub_sequence: None,
@@ -23,12 +23,12 @@ pub(super) fn plain(sequence: u64) -> Record {
 }
 
 /// A batch that has all the time in the world.
-pub(super) fn batch(records: impl Into<Vec<Record>>) -> Batch {
+pub(crate) fn batch(records: impl Into<Vec<Record>>) -> Batch {
     batch_until(records, None)
 }
 
 /// A batch with a deadline.
-pub(super) fn batch_until(records: impl Into<Vec<Record>>, deadline: Option<Instant>) -> Batch {
+pub(crate) fn batch_until(records: impl Into<Vec<Record>>, deadline: Option<Instant>) -> Batch {
     Batch::from(BatchParts {
         records: records.into(),
         stream: StreamName::parse("orders").unwrap(),

@@ -59,6 +59,30 @@ impl HashRange {
     }
 }
 
+/// How a stream in memory shares its hash keys among its shards.
+impl HashRange {
+    /// All hash keys, in this many ranges of about one size.
+    pub(crate) fn parts(count: usize) -> impl Iterator<Item = Self> {
+        let size = u128::MAX / (count.max(1) as u128);
+        (0..count).map(move |part| {
+            let start = size * part as u128;
+            let end = if part + 1 == count { u128::MAX } else { start + (size - 1) };
+            Self { start, end }
+        })
+    }
+
+    /// Its lower and its upper half.
+    pub(crate) fn halves(self) -> [Self; 2] {
+        let middle = self.start + (self.end - self.start) / 2;
+        [Self { end: middle, ..self }, Self { start: middle.saturating_add(1), ..self }]
+    }
+
+    /// The range from the lower of these to the upper.
+    pub(crate) fn joined(self, other: Self) -> Self {
+        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +110,20 @@ mod tests {
     fn the_only_shard_of_a_stream_takes_everything() {
         let range = HashRange::parse("0", LAST).unwrap();
         assert!(range.is_whole() && range.contains(0) && range.contains(u128::MAX));
+    }
+
+    #[test]
+    fn each_hash_key_lies_in_one_part_and_in_one_half_of_it() {
+        for count in [1, 2, 3, 7] {
+            let parts: Vec<_> = HashRange::parts(count).collect();
+            let halves: Vec<_> = parts.iter().flat_map(|part| part.halves()).collect();
+            for ranges in [&parts, &halves] {
+                assert_eq!((ranges[0].start, ranges[ranges.len() - 1].end), (0, u128::MAX));
+                assert!(ranges.windows(2).all(|two| two[0].end + 1 == two[1].start), "{ranges:?}");
+            }
+            let joined = parts.iter().copied().reduce(HashRange::joined);
+            assert!(joined.is_some_and(|range| range.is_whole()));
+        }
     }
 
     #[test]

@@ -67,3 +67,38 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("(no message)")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::testing::{batch, plain};
+    use crate::record::SequenceNumber;
+
+    /// What calling a handler with five records comes to, of which it says that these failed.
+    async fn reporting(failed: &[u64]) -> (Called, usize) {
+        let number = |n: &u64| SequenceNumber::parse(&n.to_string()).unwrap();
+        let failed: Vec<_> = failed.iter().map(number).collect();
+        let handler =
+            move |_: Batch| std::future::ready(Ok::<_, String>(Handled::Failed(failed.clone())));
+        let records: Vec<_> = (10..15).map(plain).collect();
+        call(&handler, &batch(records), &CancellationToken::new()).await
+    }
+
+    /// SPEC §8.2, as the event source mapping: the first in the order of the shard, not of the reply.
+    #[tokio::test]
+    async fn all_is_done_before_the_first_record_that_failed() {
+        for (failed, done) in [(&[10][..], 0), (&[14, 12], 2), (&[12, 14], 2), (&[99, 13], 3)] {
+            let (called, first) = reporting(failed).await;
+            assert!(matches!(called, Called::Failed(FailureKind::Failed, _)), "{called:?}");
+            assert_eq!(first, done, "{failed:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_failed_record_is_success_and_unknown_ones_alone_fail_all() {
+        assert!(matches!(reporting(&[]).await, (Called::Done, 5)));
+        let (called, done) = reporting(&[99]).await;
+        assert!(matches!(called, Called::Failed(FailureKind::Failed, _)), "{called:?}");
+        assert_eq!(done, 0);
+    }
+}

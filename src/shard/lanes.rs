@@ -176,3 +176,51 @@ fn lane_of(item: &Item, lanes: usize) -> usize {
     };
     (number % lanes as u64) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::record::SequenceNumber;
+
+    /// The lanes of ten records with the partition key that this makes of their number.
+    async fn lanes_of(key: impl Fn(u64) -> Option<String>) -> Vec<BTreeSet<u64>> {
+        let record = |n: u64| Record {
+            sequence: SequenceNumber::parse(&n.to_string()).unwrap(),
+            sub_sequence: None,
+            partition_key: key(n),
+            data: Default::default(),
+            arrived_at: None,
+        };
+        let records: Vec<_> = (0..10).map(record).collect();
+        let (lanes, mut ends) = Lanes::new(NonZeroUsize::new(3).unwrap());
+        let plain = Entry::Plain { index: 0, records: records.into_iter() };
+        lanes.send(vec![plain], None, lanes.place().await);
+        let taken = |lane: &mut Lane| {
+            let entries = lane.pages.try_recv().map(|page| page.entries).unwrap_or_default();
+            let index = |entry| match entry {
+                Entry::Item(item) => item.mark.index,
+                other => panic!("{other:?}"),
+            };
+            entries.into_iter().map(index).collect()
+        };
+        ends.iter_mut().map(taken).collect()
+    }
+
+    #[tokio::test]
+    async fn records_of_one_key_share_a_lane() {
+        let lanes = lanes_of(|n| Some(format!("key {}", n % 2))).await;
+        for odd in 0..2 {
+            let mine: BTreeSet<u64> = (0..10).filter(|n| n % 2 == odd).collect();
+            assert!(lanes.iter().any(|lane| lane.is_superset(&mine)), "{lanes:?}");
+        }
+    }
+
+    /// SPEC §7: they have no order to keep.
+    #[tokio::test]
+    async fn records_without_a_key_go_round() {
+        let lanes = lanes_of(|_| None).await;
+        assert_eq!(lanes, [[0, 3, 6, 9].into(), [1, 4, 7].into(), [2, 5, 8].into()]);
+    }
+}

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::StreamName;
 use super::{Page, Shard, Source, SourceError, SourceErrorKind, Start, StreamDescription};
-use crate::record::{Record, SequenceNumber};
+use crate::record::{HashRange, Record, SequenceNumber};
 use crate::time::{SharedClock, Timestamp};
 
 /// How long an iterator is good for.
@@ -17,7 +17,8 @@ const ITERATOR_LIFE: Duration = Duration::from_secs(300);
 
 /// A stream in memory that behaves as Kinesis does: shards split and merge, closed shards end, pages
 /// tell how far behind the tip they are, iterators expire, retention takes records away, a time ahead
-/// of the stream's clock is refused. Clones are the same stream.
+/// of the stream's clock is refused. Each shard has a range of hash keys, and takes any record that is
+/// put into it all the same. Clones are the same stream.
 #[derive(Clone, Debug)]
 pub struct MemoryStream {
     name: StreamName,
@@ -51,8 +52,8 @@ impl MemoryStream {
     pub fn new(name: StreamName, shards: usize, clock: SharedClock) -> Self {
         let state = State { created_at: clock.wall(), next_sequence: 1, ..State::default() };
         let stream = Self { name, clock, state: Arc::new(Mutex::new(state)) };
-        for _ in 0..shards {
-            stream.state().add(&[]);
+        for hash_range in HashRange::parts(shards) {
+            stream.state().add(&[], Some(hash_range));
         }
         stream
     }
@@ -86,16 +87,19 @@ impl MemoryStream {
     /// Splits a shard into two; their ids.
     pub fn split(&self, shard: &str) -> [String; 2] {
         let mut state = self.state();
-        state.close(shard);
-        [state.add(&[shard]), state.add(&[shard])]
+        let halves = state.close(shard).map(HashRange::halves);
+        let half = |half: usize| halves.map(|halves| halves[half]);
+        [state.add(&[shard], half(0)), state.add(&[shard], half(1))]
     }
 
     /// Merges two shards into one; its id.
     pub fn merge(&self, one: &str, other: &str) -> String {
         let mut state = self.state();
-        state.close(one);
-        state.close(other);
-        state.add(&[one, other])
+        let joined = match (state.close(one), state.close(other)) {
+            (Some(range), Some(other)) => Some(range.joined(other)),
+            _ => None,
+        };
+        state.add(&[one, other], joined)
     }
 
     /// Forgets a shard, as retention does.
@@ -128,7 +132,7 @@ impl MemoryStream {
 }
 
 impl State {
-    fn add(&mut self, parents: &[&str]) -> String {
+    fn add(&mut self, parents: &[&str], hash_range: Option<HashRange>) -> String {
         let last =
             self.shards.keys().next_back().and_then(|id| id.rsplit('-').next()?.parse().ok());
         let id = format!("shardId-{:012}", last.map_or(0, |last: u64| last + 1));
@@ -138,16 +142,17 @@ impl State {
             parent: parents.next(),
             adjacent_parent: parents.next(),
             closed: false,
-            hash_range: None,
+            hash_range,
         };
         self.shards.insert(id.clone(), Contents { shard, records: Vec::new() });
         id
     }
 
-    fn close(&mut self, shard: &str) {
-        if let Some(contents) = self.shards.get_mut(shard) {
-            contents.shard.closed = true;
-        }
+    /// Closes a shard; the range of hash keys that it took.
+    fn close(&mut self, shard: &str) -> Option<HashRange> {
+        let contents = self.shards.get_mut(shard)?;
+        contents.shard.closed = true;
+        contents.shard.hash_range
     }
 
     fn count(&mut self, call: &'static str) {
