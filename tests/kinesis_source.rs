@@ -1,15 +1,20 @@
 //! Kinesis as the SDK speaks to it: scripted replies, as they come over the wire.
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic, as tests may")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use aws_sdk_kinesis::Client;
-use aws_sdk_kinesis::config::{BehaviorVersion, Config, Credentials, Region};
+use aws_sdk_kinesis::config::retry::RetryConfig;
+use aws_sdk_kinesis::config::{BehaviorVersion, Builder, Config, Credentials, Region};
 use aws_sdk_kinesis::operation::list_shards::ListShardsInput;
 use aws_smithy_mocks::{
     MockResponse, MockResponseInterceptor, Rule, create_mock_http_client, mock,
 };
-use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::http::{
+    HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
 use leasehold::HashRange;
@@ -18,6 +23,7 @@ use leasehold::stream::{
 };
 use leasehold::time::Timestamp;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 const ARN: &str = "arn:aws:kinesis:us-east-1:123456789012:stream/orders";
 
@@ -32,16 +38,78 @@ fn fails(status: u16, code: &str, message: &str) -> HttpResponse {
     reply(status, &json!({ "__type": code, "message": message }))
 }
 
-fn source(rules: &[Rule]) -> KinesisSource {
-    let answers =
-        rules.iter().fold(MockResponseInterceptor::new(), |answers, rule| answers.with_rule(rule));
-    let config = Config::builder()
+fn config() -> Builder {
+    Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("eu-west-1"))
         .credentials_provider(Credentials::new("id", "secret", None, None, "test"))
-        .http_client(create_mock_http_client())
-        .interceptor(answers);
+}
+
+fn source(rules: &[Rule]) -> KinesisSource {
+    let answers =
+        rules.iter().fold(MockResponseInterceptor::new(), |answers, rule| answers.with_rule(rule));
+    let config = config().http_client(create_mock_http_client()).interceptor(answers);
     KinesisSource::from(Client::from_conf(config.build()))
+}
+
+/// A service that counts what is sent to it, and gives this answer, or none at all.
+#[derive(Clone, Debug)]
+struct Counting {
+    requests: Arc<AtomicUsize>,
+    answer: Option<fn() -> HttpResponse>,
+}
+
+impl HttpConnector for Counting {
+    fn call(&self, _: HttpRequest) -> HttpConnectorFuture {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        let answer = self.answer;
+        HttpConnectorFuture::new(async move {
+            match answer {
+                Some(answer) => Ok(answer()),
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+fn counting(answer: Option<fn() -> HttpResponse>) -> (KinesisSource, Arc<AtomicUsize>) {
+    let service = Counting { requests: Arc::default(), answer };
+    let requests = service.requests.clone();
+    let http = http_client_fn(move |_, _| SharedHttpConnector::new(service.clone()));
+    // As a program may have set it for its other clients.
+    let retries = RetryConfig::standard().with_max_attempts(4);
+    let config = config().http_client(http).retry_config(retries).build();
+    (KinesisSource::from(Client::from_conf(config)), requests)
+}
+
+/// SPEC §6.6: whoever reads waits by the pace of the shard; tries of the SDK's would come on top.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fails_is_not_tried_again_by_the_sdk() {
+    let throttled = || fails(400, "ProvisionedThroughputExceededException", "Slow down");
+    for answer in [throttled, || fails(500, "InternalFailure", "Oh")] {
+        let (source, requests) = counting(Some(answer));
+        source.records(&orders(), "iterator", 10).await.unwrap_err();
+        source.iterator(&orders(), "shard", &Start::TrimHorizon).await.unwrap_err();
+        source.describe(&orders()).await.unwrap_err();
+        assert_eq!(requests.load(Ordering::SeqCst), 3);
+    }
+}
+
+/// SPEC §6.6: a page has 10 s, what else is asked 5 s.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_is_given_up() {
+    let (source, requests) = counting(None);
+    let begun = Instant::now();
+    let error = source.records(&orders(), "iterator", 10).await.unwrap_err();
+    assert_eq!(begun.elapsed().as_secs(), 10);
+    assert_eq!(error.kind(), SourceErrorKind::Unavailable, "{error}");
+    let begun = Instant::now();
+    let error = source.iterator(&orders(), "shard", &Start::TrimHorizon).await.unwrap_err();
+    assert_eq!((begun.elapsed().as_secs(), error.kind()), (5, SourceErrorKind::Unavailable));
+    let begun = Instant::now();
+    let error = source.describe(&orders()).await.unwrap_err();
+    assert_eq!((begun.elapsed().as_secs(), error.kind()), (5, SourceErrorKind::Unavailable));
+    assert_eq!(requests.load(Ordering::SeqCst), 3);
 }
 
 fn orders() -> StreamName {

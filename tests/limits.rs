@@ -4,6 +4,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use leasehold::stream::{
     MemoryStream, Page, Shard, Source, SourceError, SourceErrorKind, Start, StreamDescription,
 };
 use leasehold::{Batch, Broker, Handled, Position, Run, StreamName, Subscription};
-use support::{Scene, name};
+use support::{Fate, Scene, is_renewal, name};
 use tokio::time::Instant;
 
 const MIB: usize = 1 << 20;
@@ -305,4 +306,18 @@ async fn a_reader_with_half_of_the_reads_keeps_to_it() {
         assert!(pair[0].bytes.unwrap() as f64 <= earned + 1.0, "1 MiB a second: {pair:?}");
     }
     assert!(began.elapsed() >= secs(19), "20 MiB at 1 MiB/s");
+}
+
+/// SPEC §6.6: a write that hangs is given up while there is time for another.
+#[tokio::test(start_paused = true)]
+async fn renewals_that_hang_cost_no_lease() {
+    let scene = Scene::new(1);
+    let renewals = AtomicUsize::new(0);
+    scene.table.fail(move |_, change| {
+        let hangs = is_renewal(change) && renewals.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
+        if hangs { Fate::LoseReply(secs(3_600)) } else { Fate::Pass }
+    });
+    scene.put(&scene.shard(0), 0..10);
+    let summary = scene.noting(Position::TrimHorizon).run(Run::lasting(secs(60))).await.unwrap();
+    assert_eq!((summary.records, summary.lost), (10, 0));
 }
