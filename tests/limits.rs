@@ -4,6 +4,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -248,6 +249,21 @@ async fn runs_of_one_process_share_the_memory() {
     assert_eq!(one.unwrap().records + other.unwrap().records, 8 * 30);
     let largest = service.reads().iter().filter_map(|read| read.bytes).max();
     assert!(largest <= Some(2 * MIB), "{largest:?}");
+}
+
+/// SPEC §6.7: where nothing is given back, no more is fetched than the budget, whoever asks.
+#[tokio::test(start_paused = true)]
+async fn stuck_runs_hold_no_more_than_the_memory() {
+    let scene = stream(&[(30, MIB); 16]);
+    let service = Service::of(&scene);
+    let counts = Counts::default();
+    let broker = service.broker(&scene).read_ahead(32 * MIB);
+    let broker = broker.subscribe(horizon(), stuck_on(&scene, &counts, 0..16, true));
+    let half = || Run::lasting(secs(60)).max_shards(NonZeroUsize::new(8).unwrap());
+    let (one, other) = tokio::join!(broker.run(half()), broker.run(half()));
+    assert!(one.is_err() && other.is_err(), "stuck shards fail the run");
+    let fetched: usize = service.reads().iter().filter_map(|read| read.bytes).sum();
+    assert!((16 * MIB..=32 * MIB).contains(&fetched), "{fetched}");
 }
 
 /// SPEC §6.6: a throttled call keeps its iterator, waits with jitter, and is counted.
