@@ -112,6 +112,26 @@ async fn progress_inside_an_aggregate_is_void_where_somebody_moved_the_checkpoin
     assert_eq!(sequences, ["2"; 10]);
 }
 
+/// What was done of the aggregate is part of what is to be read again.
+#[tokio::test(start_paused = true)]
+async fn progress_inside_an_aggregate_is_void_where_somebody_moved_the_checkpoint_back() {
+    let scene = Scene::new(1);
+    let (shard, seen) = (scene.shard(0), Seen::default());
+    scene.stream.put(&shard, "k", "one").unwrap();
+    scene.stream.put(&shard, "k", "two").unwrap();
+    scene.stream.put(&shard, "a", aggregate(10).seal()).unwrap();
+    let broker = noting(&scene, &seen, subscription().batch_size(1), "4");
+    let _ = broker.run(Run::lasting(Duration::from_secs(5))).await;
+    assert_eq!(scene.table.row(&shard).await.progress().partial.unwrap().done, 4);
+    let checkpoint = Edit::Set("1".parse().unwrap());
+    scene.table.edit(&shard, Change { checkpoint, ..Change::default() }).await;
+    seen.lock().unwrap().clear();
+    noting(&scene, &seen, subscription(), "").run(scene.once()).await.unwrap();
+    let texts: Vec<_> = seen.lock().unwrap().iter().map(|(.., text)| text.clone()).collect();
+    let users = (0..10).map(|n| format!("k{n}={n}"));
+    assert_eq!(texts, ["k=two".to_owned()].into_iter().chain(users).collect::<Vec<_>>());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_only_looks_like_an_aggregate_is_one_plain_record() {
     let scene = Scene::new(1);

@@ -250,6 +250,7 @@ fn s8_5_the_fields_around_the_payload_are_those_of_the_event() {
         (r#"{"partitionKey": ["key-1"]}"#, true, false),
         (r#"{"partitionKey": [{"prefix": "key-"}, {"suffix": "x"}]}"#, true, false),
         (r#"{"partitionKey": ["key-2"]}"#, false, false),
+        (r#"{"partitionKey": [{"prefix": "ey-1"}, {"suffix": "key-"}]}"#, false, false),
         (r#"{"partitionKey": [null]}"#, false, true),
         (r#"{"partitionKey": [{"anything-but": "key-1"}]}"#, false, true),
         (r#"{"sequenceNumber": [{"prefix": "4959"}]}"#, true, true),

@@ -245,6 +245,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_handled_is_a_batch_of_its_own() {
+        let (sender, lane) = lane();
+        let mut batcher = batcher(lane, 4, 0);
+        let mut page = page(0, 5);
+        if let Some(Entry::Item(item)) = page.entries.get_mut(2) {
+            item.what = What::Broken("it is torn".into());
+        }
+        sender.send(page).unwrap();
+        for (expected, broken) in [(2, false), (1, true), (2, false)] {
+            let Some(Ready::Batch(items)) = batcher.next().await else { panic!() };
+            assert_eq!((items.len(), items.broken.is_some()), (expected, broken));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_batch_that_is_not_full_waits_for_the_window() {
         let (sender, lane) = lane();
         let mut batcher = batcher(lane, 10, 5);
