@@ -36,6 +36,38 @@ impl Source for Unlisted {
     }
 }
 
+/// A service that begins earlier than it is asked to, as some do.
+struct Early(MemoryStream);
+
+#[async_trait]
+impl Source for Early {
+    async fn describe(&self, stream: &StreamName) -> Result<StreamDescription, SourceError> {
+        self.0.describe(stream).await
+    }
+
+    async fn list_shards(&self, stream: &StreamName) -> Result<Vec<Shard>, SourceError> {
+        self.0.list_shards(stream).await
+    }
+
+    async fn iterator(
+        &self,
+        stream: &StreamName,
+        shard: &str,
+        _: &Start,
+    ) -> Result<String, SourceError> {
+        self.0.iterator(stream, shard, &Start::TrimHorizon).await
+    }
+
+    async fn records(
+        &self,
+        stream: &StreamName,
+        iterator: &str,
+        limit: u32,
+    ) -> Result<Page, SourceError> {
+        self.0.records(stream, iterator, limit).await
+    }
+}
+
 async fn opened_at(scene: &Scene) -> Option<Timestamp> {
     scene.table.read_stream(&LeaseKey::stream(None, STREAM)).await.unwrap().opened_at
 }
@@ -83,6 +115,52 @@ async fn first_runs_that_overlap_open_the_stream_once() {
         let row = scene.table.row(&scene.shard(index)).await;
         assert_eq!(row.since, opened_at(&scene).await, "shard {index}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whose_opening_comes_second_reads_from_the_first() {
+    // SPEC §6.1: the earlier run is slow, and the later one stores its time before it.
+    let scene = Scene::new(2);
+    let start = scene.clock.wall();
+    scene.table.delay_opening(Duration::from_secs(5));
+    let run = |after: u64| {
+        let broker = scene.noting(Position::Latest);
+        async move {
+            sleep(Duration::from_secs(after)).await;
+            let one = Run::lasting(MINUTE).max_shards(std::num::NonZeroUsize::MIN);
+            broker.run(one).await.unwrap()
+        }
+    };
+    tokio::join!(run(0), run(3));
+    assert_eq!(opened_at(&scene).await, Some(start + Duration::from_secs(2)));
+    for index in 0..2 {
+        let row = scene.table.row(&scene.shard(index)).await;
+        assert_eq!(row.since, opened_at(&scene).await, "shard {index}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_before_the_position_is_dropped_whatever_the_service_sends() {
+    // SPEC §6.1
+    let scene = Scene::new(1);
+    let shard = scene.shard(0);
+    let read = || async {
+        // The iterator that is kept for a while would not be asked for.
+        pass(HOUR).await;
+        Broker::reading(Early(scene.stream.clone()), scene.table.clone())
+            .clock(scene.clock.clone())
+            .subscribe(Subscription::new(name()), scene.notes.handler())
+            .run(scene.once())
+            .await
+            .unwrap();
+        scene.notes.take()
+    };
+    scene.put(&shard, ["before"]);
+    assert!(read().await.is_empty());
+    scene.put(&shard, ["first"]);
+    assert_eq!(read().await, ["first"]);
+    scene.put(&shard, ["second"]);
+    assert_eq!(read().await, ["second"]);
 }
 
 #[tokio::test(start_paused = true)]

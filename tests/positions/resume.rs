@@ -125,11 +125,14 @@ async fn what_arrived_late_by_its_time_is_delivered_all_the_same() {
     // The clock of the host that stamps arrivals is 30 s behind.
     scene.clock.skew(-30_000);
     scene.put(&shard, ["second"]);
+    // That of another is far behind.
+    scene.clock.skew(-300_000);
+    scene.put(&shard, ["third"]);
     scene.clock.skew(0);
     pass(10 * MINUTE).await;
     let last = read_all(&scene).await;
     assert_eq!(last.shards[0].from, Some(Origin::Resume));
-    assert_eq!(scene.notes.take(), ["second"]);
+    assert_eq!(scene.notes.take(), ["second", "third"]);
 }
 
 #[tokio::test(start_paused = true)]

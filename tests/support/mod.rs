@@ -42,6 +42,7 @@ pub struct Table {
     plan: Arc<Mutex<Option<Arc<Plan>>>>,
     paused: Arc<std::sync::atomic::AtomicBool>,
     latency: Arc<Mutex<Option<fastrand::Rng>>>,
+    opening: Arc<Mutex<Option<Duration>>>,
     /// Every write that was applied, in order.
     pub applied: Arc<Mutex<Vec<Applied>>>,
 }
@@ -63,6 +64,7 @@ impl Table {
             plan: Arc::default(),
             paused: Arc::default(),
             latency: Arc::default(),
+            opening: Arc::default(),
             applied: Arc::default(),
         }
     }
@@ -70,6 +72,11 @@ impl Table {
     /// Decides what becomes of each write from now on.
     pub fn fail(&self, plan: impl Fn(&LeaseKey, &Change) -> Fate + Send + Sync + 'static) {
         *self.plan.lock().unwrap() = Some(Arc::new(plan));
+    }
+
+    /// Holds the next write that opens the stream back for this time.
+    pub fn delay_opening(&self, time: Duration) {
+        *self.opening.lock().unwrap() = Some(time);
     }
 
     /// Lets each call take 10 to 30 ms, half of it on the way there.
@@ -223,6 +230,10 @@ impl LeaseStore for Table {
         key: &LeaseKey,
         offered: &StreamRow,
     ) -> Result<StreamRow, StoreError> {
+        let delay = self.opening.lock().unwrap().take();
+        if let Some(delay) = delay {
+            tokio::time::sleep(delay).await;
+        }
         self.store.open_stream(key, offered).await
     }
 }
