@@ -1,5 +1,6 @@
 //! SPEC §6.1: LATEST is durable.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -36,17 +37,30 @@ impl Source for Unlisted {
     }
 }
 
-/// A service that begins earlier than it is asked to, as some do.
-struct Early(MemoryStream);
+/// A service that begins earlier than it is asked to, with pages that hold nothing.
+struct Early {
+    stream: MemoryStream,
+    /// How many pages that hold nothing are still to come, and what lag they tell.
+    empty: AtomicUsize,
+    behind_ms: Option<u64>,
+}
+
+impl Early {
+    fn reading(scene: &Scene, empty: usize, behind_ms: Option<u64>) -> Broker {
+        let (stream, empty) = (scene.stream.clone(), AtomicUsize::new(empty));
+        Broker::reading(Self { stream, empty, behind_ms }, scene.table.clone())
+            .clock(scene.clock.clone())
+    }
+}
 
 #[async_trait]
 impl Source for Early {
     async fn describe(&self, stream: &StreamName) -> Result<StreamDescription, SourceError> {
-        self.0.describe(stream).await
+        self.stream.describe(stream).await
     }
 
     async fn list_shards(&self, stream: &StreamName) -> Result<Vec<Shard>, SourceError> {
-        self.0.list_shards(stream).await
+        self.stream.list_shards(stream).await
     }
 
     async fn iterator(
@@ -55,7 +69,7 @@ impl Source for Early {
         shard: &str,
         _: &Start,
     ) -> Result<String, SourceError> {
-        self.0.iterator(stream, shard, &Start::TrimHorizon).await
+        self.stream.iterator(stream, shard, &Start::TrimHorizon).await
     }
 
     async fn records(
@@ -64,7 +78,13 @@ impl Source for Early {
         iterator: &str,
         limit: u32,
     ) -> Result<Page, SourceError> {
-        self.0.records(stream, iterator, limit).await
+        let page = self.stream.records(stream, iterator, limit).await?;
+        if self.empty.load(Ordering::SeqCst) == 0 {
+            return Ok(page);
+        }
+        self.empty.fetch_sub(1, Ordering::SeqCst);
+        let next = Some(iterator.to_owned());
+        Ok(Page { records: Vec::new(), behind_ms: self.behind_ms, next, ..page })
     }
 }
 
@@ -141,14 +161,13 @@ async fn whose_opening_comes_second_reads_from_the_first() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_before_the_position_is_dropped_whatever_the_service_sends() {
-    // SPEC §6.1
+    // SPEC §6.1, §6.8: and what it does not tell is not known.
     let scene = Scene::new(1);
     let shard = scene.shard(0);
     let read = || async {
         // The iterator that is kept for a while would not be asked for.
         pass(HOUR).await;
-        Broker::reading(Early(scene.stream.clone()), scene.table.clone())
-            .clock(scene.clock.clone())
+        Early::reading(&scene, 1, None)
             .subscribe(Subscription::new(name()), scene.notes.handler())
             .run(scene.once())
             .await
@@ -161,6 +180,24 @@ async fn what_is_before_the_position_is_dropped_whatever_the_service_sends() {
     assert_eq!(read().await, ["first"]);
     scene.put(&shard, ["second"]);
     assert_eq!(read().await, ["second"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_page_that_is_behind_is_no_place_to_go_on_at() {
+    // SPEC §6.8
+    let scene = Scene::new(1);
+    scene.put(&scene.shard(0), ["behind"]);
+    pass(HOUR).await;
+    let subscription = Subscription::new(name()).start_at(Position::TrimHorizon);
+    Early::reading(&scene, usize::MAX, Some(3_600_000))
+        .subscribe(subscription, scene.notes.handler())
+        .run(Run::lasting(MINUTE))
+        .await
+        .unwrap();
+    assert!(scene.notes.take().is_empty());
+    pass(HOUR).await;
+    scene.noting(Position::TrimHorizon).run(scene.once()).await.unwrap();
+    assert_eq!(scene.notes.take(), ["behind"]);
 }
 
 #[tokio::test(start_paused = true)]
