@@ -60,6 +60,7 @@ impl HashRange {
 }
 
 /// How a stream in memory shares its hash keys among its shards.
+#[cfg(any(test, feature = "test-util"))]
 impl HashRange {
     /// All hash keys, in this many ranges of about one size.
     pub(crate) fn parts(count: usize) -> impl Iterator<Item = Self> {
