@@ -94,20 +94,27 @@ async fn a_shard_goes_on_in_the_middle_of_an_aggregate() {
     assert_eq!(scene.table.checkpoint(&shard).await.as_deref(), Some("2"));
 }
 
+/// Stops behind 4 user records of an aggregate, lets somebody set the checkpoint to 1, and notes what is
+/// read then.
+async fn read_on_from_1_after_4_user_records(scene: &Scene, seen: &Seen) {
+    let shard = scene.shard(0);
+    let broker = noting(scene, seen, subscription().batch_size(1), "4");
+    let _ = broker.run(Run::lasting(Duration::from_secs(5))).await;
+    assert_eq!(scene.table.row(&shard).await.progress().partial.unwrap().done, 4);
+    let checkpoint = Edit::Set("1".parse().unwrap());
+    scene.table.edit(&shard, Change { checkpoint, ..Change::default() }).await;
+    seen.lock().unwrap().clear();
+    noting(scene, seen, subscription(), "").run(scene.once()).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn progress_inside_an_aggregate_is_void_where_somebody_moved_the_checkpoint() {
     let scene = Scene::new(1);
     let (shard, seen) = (scene.shard(0), Seen::default());
     scene.stream.put(&shard, "a", aggregate(10).seal()).unwrap();
     scene.stream.put(&shard, "b", aggregate(10).seal()).unwrap();
-    let broker = noting(&scene, &seen, subscription().batch_size(1), "4");
-    let _ = broker.run(Run::lasting(Duration::from_secs(5))).await;
-    assert_eq!(scene.table.row(&shard).await.progress().partial.unwrap().done, 4);
     // A service that knows only the four attributes has done the first aggregate.
-    let checkpoint = Edit::Set("1".parse().unwrap());
-    scene.table.edit(&shard, Change { checkpoint, ..Change::default() }).await;
-    seen.lock().unwrap().clear();
-    noting(&scene, &seen, subscription(), "").run(scene.once()).await.unwrap();
+    read_on_from_1_after_4_user_records(&scene, &seen).await;
     let sequences: Vec<_> = seen.lock().unwrap().iter().map(|(at, ..)| at.clone()).collect();
     assert_eq!(sequences, ["2"; 10]);
 }
@@ -120,13 +127,7 @@ async fn progress_inside_an_aggregate_is_void_where_somebody_moved_the_checkpoin
     scene.stream.put(&shard, "k", "one").unwrap();
     scene.stream.put(&shard, "k", "two").unwrap();
     scene.stream.put(&shard, "a", aggregate(10).seal()).unwrap();
-    let broker = noting(&scene, &seen, subscription().batch_size(1), "4");
-    let _ = broker.run(Run::lasting(Duration::from_secs(5))).await;
-    assert_eq!(scene.table.row(&shard).await.progress().partial.unwrap().done, 4);
-    let checkpoint = Edit::Set("1".parse().unwrap());
-    scene.table.edit(&shard, Change { checkpoint, ..Change::default() }).await;
-    seen.lock().unwrap().clear();
-    noting(&scene, &seen, subscription(), "").run(scene.once()).await.unwrap();
+    read_on_from_1_after_4_user_records(&scene, &seen).await;
     let texts: Vec<_> = seen.lock().unwrap().iter().map(|(.., text)| text.clone()).collect();
     let users = (0..10).map(|n| format!("k{n}={n}"));
     assert_eq!(texts, ["k=two".to_owned()].into_iter().chain(users).collect::<Vec<_>>());
